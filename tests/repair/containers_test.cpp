@@ -152,6 +152,21 @@ TEST_F(TorchFile, WithAFlippedElementAndNoDirectoryLosesThatTensorAlone) {
   expect_file({"a", "c", "d"});
 }
 
+TEST_F(TorchFile, WithAFlippedChecksumInItsDirectoryIsWhole) {
+  const std::string whole = file("/m.pt");
+  const std::string_view entry = "PK\x01\x02";
+  int entries = 0;
+  for (std::size_t at = whole.find(entry); at != whole.npos; at = whole.find(entry, at + 1), ++entries) {
+    put("/m.pt", whole);
+    flip("/m.pt", entry, 17, entries);
+    repair_file();
+    EXPECT_THAT(lost(), IsEmpty()) << entries;
+    expect_file({"a", "b", "c", "d"});
+    remove("/d.pt");
+  }
+  EXPECT_GE(entries, 8);  // Four tensors, the pickle, the byte order, the version, the id.
+}
+
 TEST_F(TorchFile, WithoutItsPickleCannotBeNamed) {
   flip("/m.pt", "data.pkl", 200);
   repair_file(4);

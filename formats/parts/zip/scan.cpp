@@ -415,7 +415,8 @@ class Checker {
       if (!is_about_content(error)) throw;
       return check_without_header(record, error, lost);
     }
-    if (is_whole(record)) {
+    if (const std::optional<std::uint32_t> crc = proven_crc(record)) {
+      record.crc32 = *crc;
       agreed_.push_back(std::move(record));
     } else {
       const bool is_known = record.method == 0 || record.method == kDeflated;
@@ -432,7 +433,9 @@ class Checker {
     for (const std::int64_t descriptor : {16, 24, 0, 12, 20}) {
       if (!record.checksum() || record.bytes == 0 || descriptor > room) continue;
       record.data_offset = begin_ + record.limit - descriptor - record.stored_bytes;
-      if (!is_whole(record)) continue;
+      const std::optional<std::uint32_t> crc = proven_crc(record);
+      if (!crc) continue;
+      record.crc32 = *crc;
       const std::string local = local_name(record);
       if (!local.empty() && local != record.name) {
         doubtful_.push_back(record);
@@ -446,15 +449,16 @@ class Checker {
   }
 
   /// Checks the content against the CRC in the directory, or if that is the damaged part, in the descriptor.
-  bool is_whole(const Record& record) const {
-    if (!record.checksum()) return true;
+  /// \returns the content's CRC, or nothing if it matches neither. Without checksums, the one in the record.
+  std::optional<std::uint32_t> proven_crc(const Record& record) const {
+    if (!record.checksum()) return record.crc32;
     try {
       const std::uint32_t crc = content_crc(file_, record);
-      return crc == record.crc32 || descriptor_crc(record) == crc;
+      if (crc == record.crc32 || descriptor_crc(record) == crc) return crc;
     } catch (const Error& error) {
-      if (!is_about_content(error)) throw;
-      return false;  // The content cannot be read or decompressed.
+      if (!is_about_content(error)) throw;  // Otherwise the content cannot be read or decompressed.
     }
+    return std::nullopt;
   }
 
   std::optional<std::uint32_t> descriptor_crc(const Record& record) const {
