@@ -132,7 +132,9 @@ class SafetensorsReader final : public Reader {
     } else {
       catalog_.arena->adopt(index_.arena());
       index_.read_files([this](const std::string& name, std::uint32_t file) { return try_file(name, name, file); });
+      if (findings_.goes_on()) take_all();
       index_.finish(catalog_.warnings);
+      if (findings_.goes_on()) drop_other_copies();
     }
     if (options.rank_paths == nullptr) warn_of_rank();
     note_shards();
@@ -181,6 +183,7 @@ class SafetensorsReader final : public Reader {
     CatalogMark mark(catalog_, CatalogMark::Storages::kRemoved);
     paths_.push_back(name);
     catalog_.files.push_back({shown, 0, -1});
+    index_files_.push_back(index_file);
     try {
       read_file(index, index_file);
       mark.keep();
@@ -246,7 +249,9 @@ class SafetensorsReader final : public Reader {
     CollectedFindings ends;
     const std::size_t first_storage = catalog_.storages.size();
     const auto take = [&](const HeaderEntry& entry) {
-      if (index_file == kNoIndex || index_.take(entry.name, index_file)) add_tensor(entry, index);
+      // For repair, all tensors are taken, because the index may be damaged.
+      const bool takes_all = index_file == kNoIndex || findings_.goes_on();
+      if (takes_all || index_.take(entry.name, index_file)) add_tensor(entry, index);
     };
     parse_header(header, file.path, file.bytes, metadata, take, findings_.goes_on() ? ends : throwing_findings());
     drop_sharding_info(metadata, file.path);
@@ -329,6 +334,21 @@ class SafetensorsReader final : public Reader {
     source_.others.erase(shards);
   }
 
+  std::uint32_t index_file_of(const Tensor& tensor) const { return index_files_[catalog_.storage_of(tensor).file]; }
+
+  void take_all() {
+    for (const Tensor& tensor : catalog_.tensors) index_.take(tensor.name, index_file_of(tensor));
+  }
+
+  void drop_other_copies() {
+    for (Tensor& tensor : catalog_.tensors) {
+      tensor.damaged = tensor.damaged || index_.is_other_copy(tensor.name, index_file_of(tensor));
+    }
+  }
+
+  /// Whether the index has decided which file's tensor is kept, so that all others are damaged already. For repair.
+  bool is_decided(std::string_view tensor) { return findings_.goes_on() && index_.lists(tensor); }
+
   std::string_view file_of(const Tensor& tensor) const { return catalog_.file_of(tensor).path; }
 
   void check_duplicates() {
@@ -336,6 +356,7 @@ class SafetensorsReader final : public Reader {
     for (std::size_t i = 1; i < tensors.size(); ++i) {
       if (tensors[i].name != tensors[i - 1].name || tensors[i].rank != tensors[i - 1].rank) continue;
       const std::string_view first = file_of(tensors[i - 1]), second = file_of(tensors[i]);
+      if (first != second && is_decided(tensors[i].name)) continue;
       Error error = duplicate(tensors[i].name);
       if (first != second) {
         error =
@@ -352,7 +373,8 @@ class SafetensorsReader final : public Reader {
   const SourceStore& store_;
   Findings& findings_;
   hf_index::DataFiles source_;
-  std::vector<std::string> paths_;  ///< The path of each file of the catalog, to open it again.
+  std::vector<std::string> paths_;          ///< The path of each file of the catalog, to open it again.
+  std::vector<std::uint32_t> index_files_;  ///< The number of each of these files in the index.
   mutable OpenFiles files_;
   Catalog catalog_ = source_catalog();
   CatalogBuilder builder_{catalog_};

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <set>
 #include <utility>
 #include <vector>
 
@@ -44,6 +45,7 @@ class TorchReader final : public SavedReader {
       index_.read_files([this](const std::string& name, std::uint32_t file) { return try_file(name, file); });
       for (const Tensor& tensor : catalog_.tensors) index_.take(tensor.name, index_files_[file_of(tensor)]);
       index_.finish(catalog_.warnings);
+      if (findings_.goes_on()) drop_other_copies();
     }
     merge_roots();
     validate_catalog(catalog_, findings_);
@@ -91,13 +93,31 @@ class TorchReader final : public SavedReader {
 
   std::uint32_t file_of(const Tensor& tensor) const { return catalog_.storage_of(tensor).file; }
 
-  /// Merges the dicts of the files of a folder into one.
+  void drop_other_copies() {
+    for (Tensor& tensor : catalog_.tensors) {
+      tensor.damaged = index_.is_other_copy(tensor.name, index_files_[file_of(tensor)]);
+    }
+  }
+
+  /// The names of damaged tensors, with their files.
+  std::set<std::pair<std::uint32_t, std::string_view>> damaged_names() const {
+    std::set<std::pair<std::uint32_t, std::string_view>> names;
+    for (const Tensor& tensor : catalog_.tensors) {
+      if (tensor.damaged) names.emplace(file_of(tensor), tensor.name);
+    }
+    return names;
+  }
+
+  /// Merges the dicts of the files of a folder into one, without damaged tensors: another file may have the same key.
   void merge_roots() {
-    std::erase(roots_, nullptr);
-    if (roots_.size() == 1) catalog_.root = roots_.front();
-    if (roots_.size() < 2) return;
+    const std::ptrdiff_t count = std::ssize(roots_) - std::ranges::count(roots_, nullptr);
+    if (count == 1) catalog_.root = *std::ranges::find_if(roots_, [](const Value* root) { return root != nullptr; });
+    if (count < 2) return;
+    const auto damaged = damaged_names();
     std::vector<Value*> items;
-    for (const Value* root : roots_) {
+    for (std::uint32_t file = 0; file < roots_.size(); ++file) {
+      const Value* const root = roots_[file];
+      if (root == nullptr) continue;
       if (!is_mapping(*root)) {
         throw Error(ErrorCode::kCorruption, "a file of the folder does not contain a dict")
             .in_file(source_.folder)
@@ -105,7 +125,10 @@ class TorchReader final : public SavedReader {
             .of_kind(FindingKind::kBadPickle);
       }
       const std::span<Value*> more = mapping_items(*root);
-      items.insert(items.end(), more.begin(), more.end());
+      for (std::size_t i = 0; i + 1 < more.size(); i += 2) {
+        if (more[i]->is_string() && damaged.contains({file, more[i]->text()})) continue;
+        items.insert(items.end(), {more[i], more[i + 1]});
+      }
     }
     catalog_.root = make_list(*catalog_.arena, ValueKind::kDict, items);
   }
@@ -114,6 +137,7 @@ class TorchReader final : public SavedReader {
     std::vector<Tensor>& tensors = catalog_.tensors;
     for (std::size_t i = 1; i < tensors.size(); ++i) {
       if (tensors[i].name != tensors[i - 1].name || file_of(tensors[i]) == file_of(tensors[i - 1])) continue;
+      if (findings_.goes_on() && index_.lists(tensors[i].name)) continue;  // The index has decided.
       const std::string &first = catalog_.files[file_of(tensors[i - 1])].path,
                         &second = catalog_.files[file_of(tensors[i])].path;
       findings_.report(

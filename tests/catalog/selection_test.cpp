@@ -180,6 +180,13 @@ TEST(Select, RefusesTwoTensorsWithOneResultingName) {
                [&] { select(catalog, {.rename = {R"(.*weight=w)"}}); });
 }
 
+TEST(Select, TheNameOfADamagedTensorDoesNotClash) {
+  Catalog catalog = flat_catalog();
+  ASSERT_EQ(catalog.tensors[3].name, "model.a.weight");
+  catalog.tensors[3].damaged = true;
+  EXPECT_EQ(select(catalog, {.rename = {R"(.*weight=w)"}}).tensors.size(), 5U);
+}
+
 // --- Paths ---
 
 std::string path_text(Path path) {

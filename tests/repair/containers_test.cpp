@@ -1,4 +1,6 @@
 // Files and folders of whole tensors: safetensors and torch.
+#include <fmt/format.h>
+
 #include "tests/repair/damage.h"
 
 namespace shard::testing {
@@ -90,6 +92,70 @@ TEST_F(Repair, OfAFolderWithoutIndexAndShardSaysThatAPartIsMissing) {
   EXPECT_EQ(lost_without_name(), 1U);
   EXPECT_THAT(std::string(result.at("lost")[0].at("file")), HasSubstr("pytorch_model-00003-of-00004.bin"));
   expect_saved({"a", "b", "d"});
+}
+
+// ---- an index that contradicts its files
+
+struct Indexed : Repair, ::testing::WithParamInterface<const char*> {
+  bool is_torch = std::string_view(GetParam()) == "torch";
+
+  std::string part(int number, int of) const {
+    return is_torch ? fmt::format("/c/pytorch_model-{:05}-of-{:05}.bin", number, of)
+                    : fmt::format("/c/model-{:05}-of-{:05}.safetensors", number, of);
+  }
+  std::string index() const { return is_torch ? "/c/pytorch_model.bin.index.json" : "/c/model.safetensors.index.json"; }
+  std::string why(const std::string& name) const {
+    for (const auto& loss : result.at("lost")) {
+      if (loss.at("name") == name) return loss.at("why");
+    }
+    return {};
+  }
+};
+INSTANTIATE_TEST_SUITE_P(Formats, Indexed, ::testing::Values("safetensors", "torch"));
+
+TEST_P(Indexed, WithExchangedFilesHasEachTensorOnce) {
+  write(GetParam(), ShardsLayout{4});
+  const std::string second = file(part(2, 4)), third = file(part(3, 4));
+  put(part(2, 4), third);
+  put(part(3, 4), second);
+  repair();
+  EXPECT_THAT(lost(), IsEmpty());
+  ASSERT_EQ(result.at("repaired").size(), 1U);
+  EXPECT_THAT(std::string(result.at("repaired")[0]), HasSubstr("index.json: corrected the files of 'b', 'c'"));
+  expect_saved({"a", "b", "c", "d"});
+}
+
+TEST_P(Indexed, WithACopyInPlaceOfAFileLosesOnlyThatFilesTensor) {
+  write(GetParam(), ShardsLayout{4});
+  put(part(2, 4), file(part(1, 4)));
+  repair();
+  EXPECT_THAT(lost(), ElementsAre("b"));
+  EXPECT_EQ(lost_without_name(), 0U);
+  expect_saved({"a", "c", "d"});
+}
+
+TEST_P(Indexed, ThatNamesAMissingFileForATensorOfAnotherLosesNothing) {
+  write(GetParam(), ShardsLayout{2});
+  std::string text = file(index());
+  const std::size_t at = text.find("-00001-of", text.find("\"a\""));
+  ASSERT_NE(at, text.npos);
+  put(index(), text.replace(at, 6, "-00007"));
+  repair();
+  EXPECT_TRUE(result.at("lost").empty());
+  EXPECT_EQ(result.at("repaired").size(), 1U);
+  expect_saved({"a", "b", "c", "d"});
+}
+
+TEST_P(Indexed, DoesNotDecideBetweenTwoOtherCopies) {
+  write(GetParam(), ShardsLayout{4});
+  put(part(3, 4), file(part(2, 4)));
+  put(part(4, 4), file(part(2, 4)));
+  remove(part(2, 4));
+  repair();
+  EXPECT_THAT(lost(), ElementsAre("b", "c", "d"));
+  EXPECT_THAT(why("b"), HasSubstr("several other files contain it"));
+  EXPECT_EQ(lost_without_name(), 1U);  // The file.
+  expect_saved({"a"});
 }
 
 // ---- torch files

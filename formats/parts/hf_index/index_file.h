@@ -35,8 +35,9 @@ bool is_index_file(const RandomReader& file, std::string_view data_suffix);
 
 struct WeightMapEntry {
   std::string_view name;
-  std::uint32_t file = 0;  ///< Index into WeightMap::files.
-  bool seen = false;       ///< Set by the caller: the file contains the tensor.
+  std::uint32_t file = 0;   ///< Index into WeightMap::files.
+  bool seen = false;        ///< Set by the caller: the file contains the tensor.
+  std::uint8_t others = 0;  ///< Set by the caller: the number of other files that contain it, at most 2.
 };
 
 struct WeightMap {

@@ -23,6 +23,13 @@ Error mismatch(const std::string& what, std::string_view name, const std::string
   return Error(ErrorCode::kCorruption, what).in_file(index).of_tensor(name).of_kind(FindingKind::kIndexMismatch);
 }
 
+Error listed_but_missing(std::string_view name, const std::string& path) {
+  return Error(ErrorCode::kNotFound, fmt::format("the index names {}, which is missing", name))
+      .in_file(path)
+      .hint("fetch the missing file")
+      .of_kind(FindingKind::kMissingFile);
+}
+
 /// Two sets that differ only in the count or the variant, or null.
 std::pair<const CountedSet*, const CountedSet*> rivals(const std::vector<CountedSet>& sets) {
   const auto same = [](const CountedSet& a, const CountedSet& b) { return a.base == b.base; };
@@ -176,10 +183,11 @@ void IndexedFolder::read_files(const std::function<bool(const std::string& name,
         std::ranges::binary_search(files_.names, name) || store_.status(path).kind != FileKind::kAbsent;
     was_read_.push_back(is_there && read(name, i));
     if (is_there) continue;
-    findings_.report(Error(ErrorCode::kNotFound, fmt::format("the index names {}, which is missing", name))
-                         .in_file(path)
-                         .hint("fetch the missing file")
-                         .of_kind(FindingKind::kMissingFile));
+    if (findings_.goes_on()) {  // Whether this is a loss depends on the content of the other files.
+      missing_.push_back(i);
+    } else {
+      findings_.report(listed_but_missing(name, path));
+    }
   }
 }
 
@@ -190,21 +198,52 @@ bool IndexedFolder::take(std::string_view tensor, std::uint32_t file) {
   } else if (entry->file == file) {
     entry->seen = true;
   } else {
+    entry->others = static_cast<std::uint8_t>(std::min(entry->others + 1, 2));
     elsewhere_.emplace_back(tensor);
     return false;
   }
   return true;
 }
 
+/// Whether the tensor's only copy is in a different file from the index's, and is kept.
+bool IndexedFolder::is_moved(const WeightMapEntry& entry) const {
+  return findings_.goes_on() && !entry.seen && entry.others == 1;
+}
+
+/// Reports a tensor that is not in its file. A missing file is already a finding, so its tensors are not reported.
+void IndexedFolder::report_entry(const WeightMapEntry& entry) {
+  const std::string& file = map_.files[entry.file];
+  if (findings_.goes_on() && !entry.seen && entry.others > 1) {
+    findings_.lose_tensor(entry.name, file, "the index's file lacks it, and several other files contain it");
+  } else if (!was_read_[entry.file]) {
+    findings_.lose_tensor(entry.name, file, "the index places it in a file that is missing or damaged");
+  } else if (!entry.seen) {
+    findings_.report(absent_tensor(entry.name, file, index_name()));
+  }
+}
+
+/// For repair: a missing file is a loss, unless other files contain all of its tensors.
+void IndexedFolder::report_missing_files() {
+  std::vector<bool> is_needed(map_.files.size());
+  for (const WeightMapEntry& entry : map_.entries) is_needed[entry.file] = is_needed[entry.file] || !is_moved(entry);
+  for (const std::uint32_t file : missing_) {
+    const std::string& name = map_.files[file];
+    if (is_needed[file]) findings_.report(listed_but_missing(name, join_path(files_.folder, name)));
+  }
+}
+
+bool IndexedFolder::is_other_copy(std::string_view tensor, std::uint32_t file) {
+  const WeightMapEntry* const entry = map_.find(tensor);
+  return entry != nullptr && entry->file != file && !is_moved(*entry);
+}
+
 void IndexedFolder::finish(std::vector<std::string>& warnings) {
-  // A missing file is already a finding, so its tensors are not reported.
-  for (const WeightMapEntry& entry : map_.entries) {
-    const std::string& file = map_.files[entry.file];
-    if (!was_read_[entry.file]) {
-      findings_.lose_tensor(entry.name, file, "the index places it in a file that is missing or damaged");
-    } else if (!entry.seen) {
-      findings_.report(absent_tensor(entry.name, file, index_name()));
-    }
+  report_missing_files();
+  FirstNames moved;
+  for (const WeightMapEntry& entry : map_.entries) is_moved(entry) ? moved.add(entry.name) : report_entry(entry);
+  if (moved.count() > 0) {
+    findings_.mend(
+        fmt::format("{}: corrected the {} of {}", index_name(), moved.count() == 1 ? "file" : "files", moved.text()));
   }
   std::vector<std::string> outside;
   std::ranges::set_difference(files_.names, map_.files, std::back_inserter(outside));
@@ -215,7 +254,8 @@ void IndexedFolder::finish(std::vector<std::string>& warnings) {
   };
   warn("skipped files that the index does not list", outside);
   warn("tensors that the index does not list are read from its files", unlisted_);
-  if (!use_.skips_misplaced) return;
+  if (!use_.skips_misplaced && !findings_.goes_on()) return;
+  std::erase_if(elsewhere_, [this](const std::string& name) { return is_moved(*map_.find(name)); });
   for (const std::string& name : elsewhere_) findings_.tolerate(misplaced_tensor(name, index_name()));
   warn("skipped tensors in files other than those in the index", elsewhere_);
 }

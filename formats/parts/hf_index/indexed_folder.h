@@ -91,21 +91,31 @@ class IndexedFolder {
   void read_files(const std::function<bool(const std::string& name, std::uint32_t file)>& read);
   /// Records that file number `file` contains a tensor. \returns false if the index places it in a different file.
   bool take(std::string_view tensor, std::uint32_t file);
-  /// Reports contradictions between the index and the files, some as a line in `warnings`. \pre all tensors were taken
+  /// Reports contradictions between the index and the files, some as a line in `warnings`. For repair, a tensor that is
+  /// missing from the index's file and in exactly one other file is kept, because then the index is damaged.
+  /// \pre all tensors were taken
   void finish(std::vector<std::string>& warnings);
+  /// Whether the index lists a tensor of that name.
+  bool lists(std::string_view tensor) { return map_.find(tensor) != nullptr; }
+  /// Whether file number `file` contains a copy of the tensor that a repair does not use. \pre finish
+  bool is_other_copy(std::string_view tensor, std::uint32_t file);
   /// The arena that stores the index's names.
   const std::shared_ptr<Arena>& arena() const { return map_.arena; }
 
  private:
   std::string index_name() const;
   void check_stale();
+  bool is_moved(const WeightMapEntry& entry) const;
+  void report_entry(const WeightMapEntry& entry);
+  void report_missing_files();
 
   const SourceStore& store_;
   DataFiles& files_;
   IndexUse use_;
   Findings& findings_;
-  WeightMap map_;               ///< Empty without an index.
-  std::vector<bool> was_read_;  ///< By file of the index.
+  WeightMap map_;                       ///< Empty without an index.
+  std::vector<bool> was_read_;          ///< By file of the index.
+  std::vector<std::uint32_t> missing_;  ///< For repair: the files of the index that do not exist.
   std::vector<std::string> unlisted_, elsewhere_;
 };
 

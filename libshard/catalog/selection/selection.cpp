@@ -243,13 +243,21 @@ void Renaming::check_used() const {
       .found(prefix);
 }
 
+bool is_damaged(const Tensor& tensor) { return tensor.damaged; }
+bool is_damaged(const Object&) { return false; }
+
 /// Adjacent entries with equal names are allowed if they had one name before: then rank or path distinguishes them.
+/// Damaged tensors are not written, so their names do not matter.
 template <class Entry, class Of>
 void check_names(const std::vector<Entry>& entries, const std::vector<Of>& source, const char* what) {
-  for (std::size_t i = 1; i < entries.size(); ++i) {
-    const Entry &a = entries[i - 1], &b = entries[i];
-    if (a.name != b.name) continue;
-    const Of &from_a = source[a.source], &from_b = source[b.source];
+  const Entry* last = nullptr;
+  for (const Entry& b : entries) {
+    const Of& from_b = source[b.source];
+    if (is_damaged(from_b)) continue;
+    const Entry* const before = std::exchange(last, &b);
+    if (before == nullptr || before->name != b.name) continue;
+    const Entry& a = *before;
+    const Of& from_a = source[a.source];
     if (from_a.name != from_b.name) {
       throw Error(ErrorCode::kInvalidArgument,
                   fmt::format("{}s '{}' and '{}' would both be named '{}'", what, from_a.name, from_b.name, a.name))
