@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Callable, Optional, Union
 from shardctl._checkpoint import Checkpoint, Handle, PathLike
 from shardctl._checkpoint import open as open_checkpoint
 from shardctl._errors import Unsupported, Usage, failure
-from shardctl._memory import is_torch, new_tensor, usage
+from shardctl._memory import is_held, is_torch, is_wrapper, new_tensor, usage
 from shardctl._sharding import boxes_of_dtensor, is_dtensor, is_sharded_tensor, own_rank
 from shardctl._text import printable
 
@@ -93,17 +93,39 @@ def _is_module(target: Any) -> bool:
     return torch is not None and isinstance(target, torch.nn.Module)
 
 
-def _leaves_of_module(module: torch.nn.Module) -> Iterator[_Leaf]:
-    def no_value(_: Any) -> None:
-        raise AssertionError("a module's tensors are filled, not replaced")
-
-    def extra_state(name: str) -> Callable[[Any], None]:
-        found: Callable[[Any], None] = module.get_submodule(name.rpartition(".")[0]).set_extra_state
-        return found
-
-    for name, value in module.state_dict().items():
+def _leaves_of_module(module: torch.nn.Module, state: dict[str, Any]) -> Iterator[_Leaf]:
+    """The leaves of a module's state dict. Its extra state is replaced in the module, and all others in the state dict."""
+    for name, value in state.items():
         is_extra = _is_extra(name)
-        yield _Leaf(name, value, extra_state(name) if is_extra else no_value, is_extra)
+        replace = functools.partial(state.__setitem__, name)
+        yield _Leaf(name, value, module.get_submodule(name.rpartition(".")[0]).set_extra_state if is_extra else replace, is_extra)
+
+
+def _addresses(tensor: Any) -> Iterator[int]:
+    """The addresses of the storages of a tensor's elements in this process."""
+    if is_dtensor(tensor):
+        parts = [tensor.detach().to_local()]
+    elif is_sharded_tensor(tensor):
+        parts = [shard.tensor for shard in tensor.local_shards()]
+    else:
+        parts = [tensor]
+    for part in parts:
+        if not is_wrapper(part) and is_held(part) and part.numel() > 0:
+            yield part.untyped_storage().data_ptr()
+
+
+def _is_filled_in_place(module: torch.nn.Module, state: dict[str, Any]) -> bool:
+    """Whether a module has its state once the tensors of its state dict are filled. A state dict may have different memory
+    (FSDP1, hooks), and a module may convert a state when it loads it, or have hooks that run afterwards."""
+    from torch.nn import Module
+
+    for each in module.modules():
+        is_converting = type(each)._load_from_state_dict is not Module._load_from_state_dict
+        if each._load_state_dict_post_hooks or (is_converting and not type(each).__module__.startswith("torch.")):
+            return False
+    own = {address for tensor in (*module.parameters(), *module.buffers()) for address in _addresses(tensor)}
+    values = [value for name, value in state.items() if not _is_extra(name)]
+    return all(is_torch(value) and own.issuperset(_addresses(value)) for value in values)
 
 
 def _whole(found: dict[str, Any], like: Any, name: str) -> Any:
@@ -224,9 +246,8 @@ class _Loading:
 
     def _assigned(self, value: Any, handle: Handle) -> Any:
         """A new tensor; the same one for names that the checkpoint has for one tensor."""
-        if is_dtensor(value):
-            return _assigned(value, handle.dtype)
-        key = (handle.alias_of or handle.name, handle.rank, value.device)
+        place = (value.device_mesh, tuple(value.placements)) if is_dtensor(value) else value.device
+        key = (handle.alias_of or handle.name, handle.rank, place)
         if key not in self._new:
             self._new[key] = _assigned(value, handle.dtype)
         return self._new[key]
@@ -314,21 +335,37 @@ def _load(checkpoint: Checkpoint, target: Any, strict: bool, assign: bool, cast:
     from torch.nn.modules.module import _IncompatibleKeys
 
     is_module = _is_module(target)
-    leaves = list(_leaves_of_module(target) if is_module else _leaves(target, "", _no_root))
+    state = target.state_dict() if is_module else target
+    leaves = list(_leaves_of_module(target, state) if is_module else _leaves(state, "", _no_root))
     loading = _Loading(checkpoint, leaves, prefix, assign, cast)
-    unexpected = loading.unexpected(leaves)
+    missing, unexpected = set(loading.missing), loading.unexpected(leaves)
     is_wrong = loading.mismatched or (strict and (loading.missing or unexpected))
     if is_wrong:
         kind = type(target).__name__
         raise Mismatch(kind, loading.missing if strict else [], unexpected if strict else [], loading.mismatched)
     loading.run()
-    if is_module and assign:
-        new = {leaf.name: tensor for leaf, tensor in loading.assigned}
-        target.load_state_dict(new, strict=False, assign=True)
-    elif assign:
-        for leaf, tensor in loading.assigned:
-            leaf.replace(tensor)
+    for leaf, tensor in loading.assigned:
+        leaf.replace(tensor)
+    if is_module and (assign or not _is_filled_in_place(target, state)):
+        if assign:
+            _tie_parameters(target, state)
+        for name in [name for name in state if _is_extra(name) or name in missing]:
+            del state[name]
+        target.load_state_dict(state, strict=False, assign=assign)
     return _IncompatibleKeys(loading.missing, unexpected)
+
+
+def _tie_parameters(module: torch.nn.Module, state: dict[str, Any]) -> None:
+    """Makes one parameter of the names of a state dict that have one new tensor, if they are one parameter of the module."""
+    from torch.nn import Parameter
+
+    made: dict[tuple[int, int], Any] = {}
+    for name, parameter in module.named_parameters(remove_duplicate=False):
+        if name in state:
+            key = (id(parameter), id(state[name]))
+            if key not in made:
+                made[key] = Parameter(state[name], requires_grad=parameter.requires_grad)
+            state[name] = made[key]
 
 
 def _no_root(_: Any) -> None:

@@ -28,7 +28,7 @@ from torch.distributed._shard import sharded_tensor
 from torch.distributed.checkpoint.api import CheckpointException
 from torch.distributed.checkpoint.state_dict import get_model_state_dict
 from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.fsdp import fully_shard
+from torch.distributed.fsdp import FullyShardedDataParallel, StateDictType, fully_shard
 from torch.distributed.tensor import DTensor
 from torch.distributed.tensor.placement_types import _StridedShard
 from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
@@ -121,6 +121,45 @@ class Plain(Case):
         shardctl.load_state_dict(self.saved({"embed.weight": weight, "head.weight": weight}, "x.pt"), filled, assign=True)
         self.assertTrue(torch.equal(filled["head"].weight, weight))
         self.assertEqual(filled["embed"].weight.data_ptr(), filled["head"].weight.data_ptr())
+        filled["head"].weight = filled["embed"].weight  # One parameter stays one.
+        shardctl.load_state_dict(self.folder / "x.pt", filled, assign=True)
+        self.assertIs(filled["embed"].weight, filled["head"].weight)
+
+    def test_modules_whose_state_is_in_other_memory_are_filled(self) -> None:
+        class Transposed(torch.nn.Linear):
+            def _save_to_state_dict(self, found: dict, prefix: str, keep_vars: bool) -> None:
+                super()._save_to_state_dict(found, prefix, keep_vars)
+                found[prefix + "weight"] = found[prefix + "weight"].t().contiguous()
+
+            def _load_from_state_dict(self, state: dict, prefix: str, *more: object) -> None:
+                state[prefix + "weight"] = state[prefix + "weight"].t()
+                super()._load_from_state_dict(state, prefix, *more)
+
+        def copied(module: torch.nn.Module, state: dict, prefix: str, metadata: dict) -> None:
+            state.update({name: tensor.clone() for name, tensor in state.items()})
+
+        def hooked() -> torch.nn.Module:
+            module = torch.nn.Linear(3, 4)
+            module.register_state_dict_post_hook(copied)
+            return module
+
+        for make, assign in itertools.product((lambda: Transposed(3, 4), hooked), (False, True)):
+            trained, filled = make(), make()
+            path = self.saved(trained.state_dict(), "x.pt")
+            shardctl.load_state_dict(path, filled, assign=assign)
+            self.assertTrue(same(dict(filled.named_parameters()), dict(trained.named_parameters())))
+            partly = make()
+            bias = partly.bias.clone()
+            shardctl.load_state_dict(self.saved({"weight": trained.state_dict()["weight"]}, "x.pt"), partly, strict=False,
+                                     assign=assign)
+            self.assertTrue(torch.equal(partly.weight, trained.weight) and torch.equal(partly.bias, bias))
+
+    def test_hooks_of_a_module_run_after_it_is_filled(self) -> None:
+        trained, filled, seen = torch.nn.Linear(3, 4), torch.nn.Linear(3, 4), []
+        filled.register_load_state_dict_post_hook(lambda module, keys: seen.append(module.weight.detach().clone()))
+        shardctl.load_state_dict(self.saved(trained.state_dict()), filled)
+        self.assertEqual(len(seen), 1)
+        self.assertTrue(torch.equal(seen[0], trained.weight))
 
     def test_modules_take_their_extra_state_as_a_whole(self) -> None:
         class Counted(torch.nn.Module):
@@ -428,6 +467,28 @@ def check_assign(path: str, kind: str, wanted: dict) -> None:
         assert torch.equal(full(tensor), wanted[name]), name
 
 
+def check_tied(path: str) -> None:
+    with torch.device("meta"):
+        filled = torch.nn.Sequential(torch.nn.Embedding(8, 3), torch.nn.Linear(3, 8, bias=False))
+        filled[1].weight = filled[0].weight
+    fully_shard(filled, mesh=init_device_mesh("cpu", (4,)))
+    shardctl.load_state_dict(path, filled, assign=True)
+    assert filled[0].weight is filled[1].weight
+    assert torch.equal(filled[1].weight.full_tensor(), torch.arange(24.).reshape(8, 3))
+
+
+def check_fsdp1(path: str) -> None:
+    """The state dict of FSDP1 has copies of the parameters."""
+    wanted = model(1).state_dict()
+    for kind in (StateDictType.SHARDED_STATE_DICT, StateDictType.FULL_STATE_DICT):
+        filled = FullyShardedDataParallel(model(2), device_id=torch.device("cpu"), use_orig_params=True)
+        FullyShardedDataParallel.set_state_dict_type(filled, kind)
+        shardctl.load_state_dict(path, filled)
+        with FullyShardedDataParallel.summon_full_params(filled):
+            for name, parameter in filled.module.named_parameters():
+                assert torch.equal(parameter, wanted[name]), (kind, name)
+
+
 def check_bytes(path: str) -> None:
     """Each rank reads only its own pieces."""
     state = {"w": dist.tensor.distribute_tensor(torch.zeros(64, 1024), init_device_mesh("cpu", (4,)), [dist.tensor.Shard(0)])}
@@ -590,10 +651,12 @@ def check_lost_connections(folder: str) -> None:
         shardctl.save({f"w{rank}": torch.ones(2)}, f"{folder}/{late}.safetensors", collective=True)
 
 
-def check_all(path: str, large: str, folder: str) -> None:
+def check_all(path: str, large: str, tied: str, folder: str) -> None:
     check_rank(path, "fsdp", False)
     check_rank(path, "tp", False)
     check_rank(path, "fsdp", True)
+    check_tied(tied)
+    check_fsdp1(path)
     check_bytes(large)
     check_save(folder, "fsdp")
     check_save(folder, "tp")
@@ -608,7 +671,10 @@ def check_all(path: str, large: str, folder: str) -> None:
 class Ranks(Case):
     def test_each_of_four_ranks_loads_and_saves_its_own_pieces(self) -> None:
         """FSDP2 and tensor parallelism, by load_state_dict and save, and through DCP."""
-        paths = str(self.saved(model(1).state_dict())), str(self.saved({"w": torch.randn(64, 1024)}, "large.safetensors"))
+        tied = torch.arange(24.).reshape(8, 3)
+        paths = [str(path) for path in (self.saved(model(1).state_dict()),
+                                        self.saved({"w": torch.randn(64, 1024)}, "large.safetensors"),
+                                        self.saved({"0.weight": tied, "1.weight": tied}, "tied.pt"))]
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             port = free.getsockname()[1]
