@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Optional, Union
 
-from shardctl._errors import NotFound, failure
+from shardctl._errors import NotFound, Unsupported, failure
 from shardctl._extension import native
 from shardctl._memory import (
     Memory,
@@ -55,6 +55,19 @@ class Opaque:
 
     def __repr__(self) -> str:
         return f"Opaque({self.type!r})"
+
+
+def _opaque_in(value: Any) -> Optional[Opaque]:
+    """The first Opaque in a value and its containers."""
+    todo, known = [value], set()
+    while todo:
+        each = todo.pop()
+        if isinstance(each, Opaque):
+            return each
+        if isinstance(each, (Mapping, list, tuple, set, frozenset)) and id(each) not in known:
+            known.add(id(each))
+            todo += [*each, *each.values()] if isinstance(each, Mapping) else each
+    return None
 
 
 class RankValues(dict[int, Any]):
@@ -312,17 +325,32 @@ class Checkpoint(Mapping[str, Handle]):
         if first == last:
             raise KeyError(name)
         if last - first > 1:
+            if Handle(self, first).rank is None:
+                message = f"two tensors have the name '{name}', because a key of the checkpoint contains a dot"
+                hint = "read the file with the library that wrote it"
+                raise Unsupported(failure(None, 8, "unsupported", message, hint, tensor=name))
             raise usage(f"ranks have different tensors '{name}': choose one with tensor(name, rank=N)", tensor=name)
         return Handle(self, first)
 
     def _value(self, name: str, rank: Optional[int]) -> Any:
-        """An object; of one that differs between ranks, the value of `rank`."""
+        """An object; of one that differs between ranks, the value of `rank`. Raises Unsupported for an Opaque."""
         value = self.objects[name]
-        if not isinstance(value, RankValues):
-            return value
-        if rank is None or rank not in value:
-            raise usage(f"ranks have different values '{name}': choose one of objects[{name!r}]", tensor=name)
-        return value[rank]
+        if isinstance(value, RankValues):
+            if rank is None or rank not in value:
+                raise usage(f"ranks have different values '{name}': choose one of objects[{name!r}]", tensor=name)
+            value = value[rank]
+        opaque = _opaque_in(value)
+        if opaque is not None:
+            message = f"cannot load '{name}': shardctl does not create values of class {opaque.type}"
+            hint = "leave it out of the state (with strict=False), and load it by the library that saved it"
+            raise Unsupported(failure(None, 8, "unsupported", message, hint, tensor=name, found=opaque.type))
+        return value
+
+    def _of_rank(self, name: str, rank: Optional[int]) -> Handle:
+        """The tensor of that name; if ranks have different ones, that of `rank`."""
+        first, last = self._opened().find(name)
+        differ = last - first > 1 and Handle(self, first).rank is not None
+        return self.tensor(name, rank) if differ and rank is not None else self[name]
 
     def tensor(self, name: str, rank: int) -> Handle:
         """The tensor of that name that a rank has as its own."""

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Callable, Optional, Union
 from shardctl._checkpoint import Checkpoint, Handle, PathLike
 from shardctl._checkpoint import open as open_checkpoint
 from shardctl._errors import Unsupported, Usage, failure
-from shardctl._memory import is_held, is_torch, is_wrapper, new_tensor, usage
+from shardctl._memory import ML_DTYPES, NUMPY, is_held, is_torch, is_wrapper, new_array, new_tensor, usage
 from shardctl._sharding import boxes_of_dtensor, is_dtensor, is_sharded_tensor, own_rank
 from shardctl._text import printable
 
@@ -61,15 +61,15 @@ def _is_extra(name: str) -> bool:
 
 
 def _leaves(value: Any, name: str, replace: Callable[[Any], None]) -> Iterator[_Leaf]:
-    """The leaves of dicts, lists and tuples, by their keys and indices joined by dots. An empty container is a leaf, and so
-    is the extra state of a module."""
+    """The leaves of dicts, lists and tuples, by their keys and indices joined by dots. Leaves are also empty containers, sizes
+    of torch, and the extra state of a module."""
     if _is_extra(name):
         yield _Leaf(name, value, replace, True)
         return
     items: Any
     if isinstance(value, Mapping) and value:
         items = value.items()
-    elif isinstance(value, (list, tuple)) and value:
+    elif isinstance(value, (list, tuple)) and value and not _is_size(value):
         items = enumerate(value)
     else:
         yield _Leaf(name, value, replace)
@@ -80,12 +80,17 @@ def _leaves(value: Any, name: str, replace: Callable[[Any], None]) -> Iterator[_
         def put(found: Any) -> None:
             own[key] = found
             if isinstance(value, tuple):
-                replace(tuple(own))
+                replace(value._make(own) if hasattr(value, "_make") else tuple(own))  # A namedtuple stays one.
 
         return put
 
     for key, each in list(items):
         yield from _leaves(each, f"{name}.{key}" if name else str(key), set_item(key))
+
+
+def _is_size(value: object) -> bool:
+    torch = sys.modules.get("torch")
+    return torch is not None and isinstance(value, torch.Size)
 
 
 def _is_module(target: Any) -> bool:
@@ -177,11 +182,13 @@ def _boxes(tensor: Any, name: str) -> Iterator[tuple[tuple[int, ...], Any]]:
         for shard in tensor.local_shards():
             yield tuple(shard.metadata.shard_offsets), shard.tensor
     else:
-        yield (0,) * tensor.dim(), tensor
+        yield (0,) * tensor.ndim, tensor
 
 
 def _assigned(tensor: Any, dtype: str) -> Any:
-    """A new tensor for the place of `tensor`, with the dtype of the checkpoint."""
+    """A new tensor or array for the place of `tensor`, with the dtype of the checkpoint."""
+    if not is_torch(tensor):
+        return new_array(tensor.shape, dtype)
     if not is_dtensor(tensor):
         new = new_tensor(tensor.shape, dtype)
         return new if tensor.is_meta or tensor.device.type == "cpu" else new.to(tensor.device)
@@ -191,6 +198,16 @@ def _assigned(tensor: Any, dtype: str) -> Any:
     new = new_tensor(local.shape, dtype).to(tensor.device_mesh.device_type)
     return DTensor.from_local(new, tensor.device_mesh, tensor.placements, run_check=False, shape=tensor.shape,
                                        stride=tensor.stride())
+
+
+def _is_array(value: object) -> bool:
+    """Whether it is an array of numpy whose elements a tensor of a checkpoint can have. Imports nothing."""
+    numpy = sys.modules.get("numpy")
+    return numpy is not None and isinstance(value, numpy.ndarray) and value.dtype.name in NUMPY | ML_DTYPES
+
+
+def _dtype_of(value: Any) -> str:
+    return str(value.dtype).removeprefix("torch.") if is_torch(value) else value.dtype.name
 
 
 class _Loading:
@@ -212,23 +229,21 @@ class _Loading:
         for leaf in leaves:
             if leaf.is_extra:
                 self._want_extra(leaf)
-            elif is_torch(leaf.value):
+            elif is_torch(leaf.value) or (_is_array(leaf.value) and self._prefix + leaf.name not in checkpoint.objects):
                 self._want_tensor(leaf)
             else:
                 self._want_value(leaf)
 
     def _find(self, name: str) -> Optional[Handle]:
-        first, last = self._checkpoint._opened().find(self._prefix + name)
-        if last - first > 1 and self._rank is not None:
-            return self._checkpoint.tensor(self._prefix + name, self._rank)
-        return self._checkpoint[self._prefix + name] if first < last else None
+        full = self._prefix + name
+        return self._checkpoint._of_rank(full, self._rank) if full in self._checkpoint else None
 
     def _want_tensor(self, leaf: _Leaf) -> None:
         handle = self._find(leaf.name)
         if handle is None:
             self.missing.append(leaf.name)
             return
-        shape, dtype = tuple(leaf.value.shape), str(leaf.value.dtype).removeprefix("torch.")
+        shape, dtype = tuple(leaf.value.shape), _dtype_of(leaf.value)
         if shape != handle.shape:
             self.mismatched.append(f"size mismatch for {printable(leaf.name)}: copying a param with shape "
                                    f"{_size(handle.shape)} from checkpoint, the shape in current model is {_size(shape)}.")
@@ -246,7 +261,10 @@ class _Loading:
 
     def _assigned(self, value: Any, handle: Handle) -> Any:
         """A new tensor; the same one for names that the checkpoint has for one tensor."""
-        place = (value.device_mesh, tuple(value.placements)) if is_dtensor(value) else value.device
+        if is_dtensor(value):
+            place: object = (value.device_mesh, tuple(value.placements))
+        else:
+            place = value.device if is_torch(value) else None
         key = (handle.alias_of or handle.name, handle.rank, place)
         if key not in self._new:
             self._new[key] = _assigned(value, handle.dtype)
@@ -277,7 +295,9 @@ class _Loading:
     def _want_value(self, leaf: _Leaf) -> None:
         name = self._prefix + leaf.name
         if name in self._checkpoint.objects:
-            self._values.append((leaf, self._checkpoint._value(name, self._rank)))
+            value = self._checkpoint._value(name, self._rank)
+            is_size = _is_size(leaf.value) and isinstance(value, tuple)
+            self._values.append((leaf, type(leaf.value)(value) if is_size else value))
         elif not (isinstance(leaf.value, Mapping) and not leaf.value):  # Some formats do not store empty dicts.
             self.missing.append(leaf.name)
 
@@ -301,6 +321,8 @@ def _size(shape: tuple[int, ...]) -> str:
 
 
 def _memory_key(tensor: Any) -> object:
+    if not is_torch(tensor):
+        return (tensor.__array_interface__["data"][0], tuple(tensor.shape), tensor.strides) if tensor.size > 0 else id(tensor)
     if tensor.is_meta or tensor.numel() == 0:
         return id(tensor)
     return (tensor.data_ptr(), tuple(tensor.shape), tuple(tensor.stride()))

@@ -122,11 +122,7 @@ class Reader(StorageReader):  # type: ignore[misc, unused-ignore]
 
     def _tensor(self, name: str) -> Handle:
         """The tensor, or this rank's own if ranks have different ones."""
-        first, last = self._checkpoint._opened().find(name)
-        rank = own_rank()
-        if last - first > 1 and rank is not None:
-            return self._checkpoint.tensor(name, rank)
-        return self._checkpoint[name]
+        return self._checkpoint._of_rank(name, own_rank())
 
     def _box(self, item: ReadItem) -> Handle:
         sizes = tuple(item.lengths)

@@ -1,5 +1,6 @@
 """load_state_dict and the reader for DCP, with the real torch, also over 4 ranks with FSDP2 and tensor parallelism.
 Environment: as for native_test.py."""
+import collections
 import collections.abc
 import contextlib
 import copy
@@ -202,6 +203,38 @@ class Plain(Case):
             with self.assertRaisesRegex(shardctl.Unsupported, words):
                 shardctl.load_state_dict(self.saved(state, "x.pt"), filled)
             self.assertEqual((filled["w"].tolist(), filled["_extra_state"]), ([0, 0], {}))
+
+    def test_a_value_of_a_class_that_is_not_created_is_refused_by_name(self) -> None:
+        for value in (torch.float16, 1 + 2j, numpy.arange(2), [{"deep": (torch.device("cpu"),)}], {torch.float16}):
+            state, loaded = {"w": torch.ones(2), "x": value}, {"w": torch.zeros(2), "x": copy.copy(value)}
+            source = self.saved(state, "x.pt")
+            with self.assertRaisesRegex(shardctl.Unsupported, "cannot load 'x.*': shardctl does not create values of class "):
+                shardctl.load_state_dict(source, loaded)
+            self.assertEqual(loaded["w"].tolist(), [0, 0])
+        dcp.save({"x": torch.float16}, checkpoint_id=self.folder / "dcp", no_dist=True)
+        with self.assertRaisesRegex(CheckpointException, "shardctl does not create values of class "):
+            dcp.load({"x": None}, storage_reader=shardctl.dcp.Reader(self.folder / "dcp"), no_dist=True)
+
+    def test_arrays_sizes_and_named_tuples_keep_their_types(self) -> None:
+        Pair = collections.namedtuple("Pair", "first second")
+        state = {"array": numpy.arange(6.).reshape(2, 3), "pair": Pair(1, torch.ones(2)), "size": torch.Size([1, 2])}
+        shardctl.save(state, self.folder / "x.pt")
+        array = numpy.zeros((2, 3))
+        loaded = {"array": array, "pair": Pair(0, torch.zeros(2)), "size": torch.Size([3])}
+        shardctl.load_state_dict(self.folder / "x.pt", loaded)
+        self.assertIs(loaded["array"], array)
+        self.assertEqual((array.tolist(), loaded["size"]), (state["array"].tolist(), torch.Size([1, 2])))
+        self.assertEqual((type(loaded["pair"]), type(loaded["size"])), (Pair, torch.Size))
+        self.assertEqual((loaded["pair"].first, loaded["pair"].second.tolist()), (1, [1, 1]))
+        with self.assertRaisesRegex(shardctl.Mismatch, "dtype mismatch for array: .* float64, .* float32"):
+            shardctl.load_state_dict(self.folder / "x.pt", {**loaded, "array": array.astype("f4")})
+        shardctl.load_state_dict(self.folder / "x.pt", changed := {**loaded, "array": numpy.zeros((2, 3), "f4")}, assign=True)
+        self.assertEqual((changed["array"].dtype, changed["array"].tolist()), (numpy.float64, array.tolist()))
+
+    def test_two_tensors_of_one_name_are_refused(self) -> None:
+        with shardctl.open(self.saved({"a.b": torch.ones(1), "a": {"b": torch.zeros(1)}}, "x.pt")) as found:
+            with self.assertRaisesRegex(shardctl.Unsupported, "two tensors have the name 'a.b'"):
+                found["a.b"]
 
     def test_values_that_differ_between_ranks_are_not_mixed(self) -> None:
         source = Path(__file__).resolve().parents[1] / "data/golden/2.11.0/ranks_differ_r2"
