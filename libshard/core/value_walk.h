@@ -18,6 +18,7 @@ class VisitedSet {
  public:
   /// \returns true if `value` was not in it.
   bool insert(const Value* value) { return nodes_.insert(value); }
+  bool contains(const Value* value) const { return nodes_.contains(value); }
 
  private:
   HashSet<const Value*> nodes_;

@@ -83,6 +83,7 @@ TEST(ObjectPickles, TensorsAsKeysAreNotSupported) {
   const ErrorCode no = ErrorCode::kUnsupported;
   expect_refused("a tensor", "}" + kTensor + "K\1s", no, "a tensor is a key");
   expect_refused("a storage", "}" + kStorage + "K\1s", no, "a tensor is a key");
+  expect_refused("two tensors", "}(" + kTensor + "K\1" + kTensor + "K\2u", no, "a tensor is a key");
   expect_refused("in a tuple", "}" + kTensor + "K\1\x86K\1s", no, "a tensor is a key");
   expect_refused("inside an object", "cargparse\nNamespace\n)R}" + text("d") + "}" + kTensor + "K\1ssb", no,
                  "a tensor is a key");
@@ -90,11 +91,14 @@ TEST(ObjectPickles, TensorsAsKeysAreNotSupported) {
 
 // torch.save(optimizer): its state is a dict by Parameter, which is dropped with the opaque object.
 TEST(ObjectPickles, TensorsAsKeysOfWhatIsDroppedDoNotMatter) {
-  MemoryFiles files;
-  files.put("/made.pt", file_of("ctorch.optim\nAdam\n)R}" + kTensor + "K\1sb"));
+  const std::string one = "}" + kTensor + "K\1s", two = "}(" + kTensor + "K\1" + kTensor + "K\2u";
   OpenOptions options;
   options.opaque_globals = true;
-  EXPECT_EQ(files.open("/made.pt", options)->catalog().objects.size(), 1U);
+  for (const std::string& state : {one, two}) {
+    MemoryFiles files;
+    files.put("/made.pt", file_of("ctorch.optim\nAdam\n)R" + state + "b"));
+    EXPECT_EQ(files.open("/made.pt", options)->catalog().objects.size(), 1U);
+  }
 }
 
 TEST(ObjectPickles, TuplesOfTuplesAreCheckedOnce) {

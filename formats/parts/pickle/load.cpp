@@ -275,7 +275,7 @@ void Machine::refuse_tensor_keys(const Value& root) {
   while (walk.next() != nullptr) {
   }
   for (const auto& [owner, position] : tensor_keyed_) {
-    if (reached.insert(owner)) continue;
+    if (!reached.contains(owner)) continue;
     op_at_ = position;
     fail("a tensor is a key or an element of a set, which cannot be kept", ErrorCode::kUnsupported);
   }
