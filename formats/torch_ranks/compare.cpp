@@ -1,6 +1,5 @@
 #include "formats/torch_ranks/compare.h"
 
-#include <algorithm>
 #include <vector>
 
 #include "libshard/catalog/bounds.h"
@@ -12,8 +11,6 @@
 namespace shard::torch_ranks {
 
 namespace {
-
-constexpr std::int64_t kBlockBytes = 256 << 10;
 
 /// A checkpoint of only one tensor.
 class LoneTensor final : public Reader {
@@ -53,18 +50,7 @@ bool is_equal_content(const Reader& a, const Reader& b) {
   Progress progress;
   TensorReader left(a.catalog(), a, 0, progress), right(b.catalog(), b, 0, progress);
   const Tensor& tensor = a.catalog().tensors.front();
-  const std::int64_t elements = checked_numel(tensor.shape);
-  const std::int64_t block = left.block_elements(kBlockBytes);
-  std::vector<std::byte> left_bytes, right_bytes;
-  for (std::int64_t begin = 0; begin < elements; begin += block) {
-    const std::int64_t end = begin + std::min(block, elements - begin);
-    left_bytes.resize(static_cast<std::size_t>(checked_bytes(end - begin, tensor.dtype)));
-    right_bytes.resize(left_bytes.size());
-    left.read(begin, end, left_bytes);
-    right.read(begin, end, right_bytes);
-    if (left_bytes != right_bytes) return false;
-  }
-  return true;
+  return !first_difference(left, right, checked_numel(tensor.shape), tensor.dtype);
 }
 
 }  // namespace

@@ -31,10 +31,11 @@ constexpr std::int64_t kOwnPool = 64 << 20;
 constexpr std::int64_t kLeastToDecode = 1 << 20;
 constexpr std::int64_t kGridPanel = 16 << 20;  // The panel size for compressed pieces: enough work for every thread,
                                                // and still within a cache.
-constexpr std::int64_t kLeastCopy = 1 << 20;   // The least memory for a copy in order (plan_copies).
-constexpr double kShortRead = 1024;            // In bytes. If reads are shorter on average, writing and reading a file
-                                               // is faster.
-constexpr std::size_t kStreamsAtOnce = 4;      // The number of decoders that are certain to be kept (ViewCache).
+constexpr std::int64_t kComparedBlock = 1 << 20;
+constexpr std::int64_t kLeastCopy = 1 << 20;  // The least memory for a copy in order (plan_copies).
+constexpr double kShortRead = 1024;           // In bytes. If reads are shorter on average, writing and reading a file
+                                              // is faster.
+constexpr std::size_t kStreamsAtOnce = 4;     // The number of decoders that are certain to be kept (ViewCache).
 constexpr std::int64_t kKeptOfStream = 4 << 20;  // The amount of decoded data that a decoder is certain to keep
                                                  // (Decompressed).
 
@@ -361,6 +362,24 @@ std::int64_t TensorReader::block_elements(std::int64_t bytes) const {
   const std::int64_t units = impl.rows_within(bytes);
   if (!impl.is_in_bytes) return std::max<std::int64_t>(1, units);
   return std::max<std::int64_t>(1, units / block.bytes) * block.elements;
+}
+
+std::optional<std::int64_t> first_difference(TensorReader& a, TensorReader& b, std::int64_t elements, DType dtype,
+                                             const std::stop_token& stop) {
+  const std::int64_t step = std::max<std::int64_t>(8, a.block_elements(kComparedBlock));
+  std::vector<std::byte> of_a, of_b;
+  for (std::int64_t begin = 0; begin < elements; begin += step) {
+    check_stop(stop);
+    const std::int64_t end = std::min(elements, begin + step);
+    of_a.resize(static_cast<std::size_t>(checked_bytes(end - begin, dtype)));
+    of_b.resize(of_a.size());
+    a.read(begin, end, of_a);
+    b.read(begin, end, of_b);
+    if (of_a == of_b) continue;
+    const auto at = std::ranges::mismatch(of_a, of_b).in1 - of_a.begin();
+    return begin + at * (end - begin) / static_cast<std::int64_t>(of_a.size());
+  }
+  return std::nullopt;
 }
 
 }  // namespace shard

@@ -5,8 +5,11 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
+#include <stop_token>
 
+#include "libshard/core/dtype.h"
 #include "libshard/exec/buffer_pool.h"
 #include "libshard/exec/execute.h"
 
@@ -43,5 +46,11 @@ class TensorReader {
   struct Impl;
   std::unique_ptr<Impl> impl_;
 };
+
+/// The first of `elements` elements in which two tensors of one dtype differ, rounded down to a byte if elements are
+/// smaller. Memory: two blocks of 1 MiB.
+/// \throws Error  as TensorReader::read; as check_stop
+std::optional<std::int64_t> first_difference(TensorReader& a, TensorReader& b, std::int64_t elements, DType dtype,
+                                             const std::stop_token& stop = {});
 
 }  // namespace shard

@@ -20,7 +20,6 @@ namespace shard {
 
 namespace {
 
-constexpr std::int64_t kBlockBytes = 1 << 20;
 constexpr std::int64_t kMostUnits = 1 << 16;               // The units of one file.
 constexpr std::int64_t kMostHole = std::int64_t{1} << 60;  // The bytes of a hole that are skipped at one time.
 
@@ -181,21 +180,9 @@ void ReplicaCompare::compare(std::size_t index, const std::stop_token& stop) {
   const auto tensor = static_cast<std::uint32_t>(2 * index);
   TensorReader first(catalog_, reader_, tensor, progress_, throwing_findings(), &first_pool_);
   TensorReader other(catalog_, reader_, tensor + 1, progress_, throwing_findings(), &other_pool_);
-  const std::int64_t elements = checked_numel(catalog_.tensors[tensor].shape.span());
-  const DType dtype = catalog_.tensors[tensor].dtype;
-  const std::int64_t step = std::max<std::int64_t>(8, first.block_elements(kBlockBytes));
-  std::vector<std::byte> a, b;
-  for (std::int64_t begin = 0; begin < elements; begin += step) {
-    check_stop(stop);
-    const std::int64_t end = std::min(elements, begin + step);
-    a.resize(static_cast<std::size_t>(checked_bytes(end - begin, dtype)));
-    b.resize(a.size());
-    first.read(begin, end, a);
-    other.read(begin, end, b);
-    if (a == b) continue;
-    const auto at = std::ranges::mismatch(a, b).in1 - a.begin();
-    return report(pairs_[index], begin + at * (end - begin) / static_cast<std::int64_t>(a.size()));
-  }
+  const Tensor& view = catalog_.tensors[tensor];
+  const auto element = first_difference(first, other, checked_numel(view.shape.span()), view.dtype, stop);
+  if (element) report(pairs_[index], *element);
 }
 
 void ReplicaCompare::report(const ReplicaPair& pair, std::int64_t element) const {

@@ -34,19 +34,24 @@ class ChunkChecks {
     begin({a, b});
     TensorReader first(catalog_, reader_, 0, progress_, throwing_findings(), &pool_);
     TensorReader other(catalog_, reader_, 1, progress_, throwing_findings(), &other_pool_);
-    return all_blocks(first, [&](std::int64_t from, std::int64_t to) {
-      other_block_.resize(block_.size());
-      other.read(from, to, other_block_);
-      return block_ == other_block_;
-    });
+    const Tensor& tensor = catalog_.tensors.front();
+    return !first_difference(first, other, checked_numel(tensor.shape), tensor.dtype);
   }
 
   bool is_zero(const Chunk& chunk) {
     begin({chunk});
     TensorReader reader(catalog_, reader_, 0, progress_, throwing_findings(), &pool_);
-    return all_blocks(reader, [&](std::int64_t, std::int64_t) {
-      return std::ranges::all_of(block_, [](std::byte byte) { return byte == std::byte{0}; });
-    });
+    const Tensor& tensor = catalog_.tensors.front();
+    const std::int64_t elements = checked_numel(tensor.shape);
+    const std::int64_t step = std::max<std::int64_t>(8, reader.block_elements(kCheckedBlock));
+    std::vector<std::byte> block;
+    for (std::int64_t from = 0; from < elements; from += step) {
+      const std::int64_t to = std::min(elements, from + step);
+      block.resize(static_cast<std::size_t>(checked_bytes(to - from, tensor.dtype)));
+      reader.read(from, to, block);
+      if (!std::ranges::all_of(block, [](std::byte byte) { return byte == std::byte{0}; })) return false;
+    }
+    return true;
   }
 
  private:
@@ -68,26 +73,10 @@ class ChunkChecks {
     }
   }
 
-  /// Reads the blocks of a tensor into `block_`. \returns whether `check(from, to)` is true for all of them
-  template <class Check>
-  bool all_blocks(TensorReader& reader, const Check& check) {
-    const Tensor& tensor = catalog_.tensors.front();
-    const std::int64_t elements = checked_numel(tensor.shape);
-    const std::int64_t step = std::max<std::int64_t>(8, reader.block_elements(kCheckedBlock));
-    for (std::int64_t from = 0; from < elements; from += step) {
-      const std::int64_t to = std::min(elements, from + step);
-      block_.resize(static_cast<std::size_t>(checked_bytes(to - from, tensor.dtype)));
-      reader.read(from, to, block_);
-      if (!check(from, to)) return false;
-    }
-    return true;
-  }
-
   const Reader& reader_;
   Catalog catalog_;
   Progress progress_;
   BufferPool pool_{kCheckMemory}, other_pool_{kCheckMemory};
-  std::vector<std::byte> block_, other_block_;
 };
 
 MappedReader::MappedReader(std::unique_ptr<Reader> inner, const ModelMap& map,
