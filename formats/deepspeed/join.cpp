@@ -11,6 +11,7 @@
 #include "libshard/core/box.h"
 #include "libshard/core/checked.h"
 #include "libshard/core/short_text.h"
+#include "libshard/core/sort_unique.h"
 
 namespace shard::deepspeed {
 
@@ -66,8 +67,7 @@ struct JoinRules::Patterns {
     const auto match = [&] { return name.size() > MatchTime::kLongestName || sets.append_matching(name, numbers); };
     if (!time(name, match)) throw unsupported_info("has patterns that are not plain enough").of_tensor(name);
     for (std::size_t& number : numbers) number = lists[number];
-    std::ranges::sort(numbers);
-    numbers.erase(std::ranges::unique(numbers).begin(), numbers.end());
+    sort_unique(numbers);
     return numbers;
   }
 };

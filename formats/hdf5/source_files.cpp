@@ -13,6 +13,7 @@
 #include "formats/parts/hf_index/indexed_folder.h"
 #include "formats/parts/json/json_cursor.h"
 #include "libshard/core/error.h"
+#include "libshard/core/sort_unique.h"
 #include "libshard/io/paths.h"
 
 namespace shard::hdf5 {
@@ -85,9 +86,7 @@ KerasIndex read_keras_index(const RandomReader& file) {
   KerasIndex index;
   std::vector<NamedEntry> entries = IndexReader(json, file.name()).read();
   for (const NamedEntry& entry : entries) index.files.push_back(entry.file);
-  std::ranges::sort(index.files);
-  const auto repeated = std::ranges::unique(index.files);
-  index.files.erase(repeated.begin(), repeated.end());
+  sort_unique(index.files);
   for (NamedEntry& entry : entries) {
     const auto at = std::ranges::lower_bound(index.files, entry.file);
     index.entries.push_back({std::move(entry.path), static_cast<std::uint32_t>(at - index.files.begin())});

@@ -20,6 +20,7 @@
 #include "libshard/compute/values.h"
 #include "libshard/core/checked.h"
 #include "libshard/core/error.h"
+#include "libshard/core/sort_unique.h"
 #include "libshard/exec/cast.h"
 
 namespace shard {
@@ -338,9 +339,7 @@ void ComputedReader::locate(std::span<const std::uint32_t> tensors) {
     for (const Leaf& leaf : leaves_of(formulas_[formula_[tensor]].value)) wanted[leaf.reader].push_back(leaf.tensor);
   }
   for (std::size_t i = 0; i < readers_.size(); ++i) {
-    std::ranges::sort(wanted[i]);
-    const auto repeated = std::ranges::unique(wanted[i]);
-    wanted[i].erase(repeated.begin(), repeated.end());
+    sort_unique(wanted[i]);
     if (!wanted[i].empty()) readers_[i]->locate(wanted[i]);
   }
   take_stored();

@@ -12,6 +12,7 @@
 #include "libshard/compute/unpack.h"
 #include "libshard/core/checked.h"
 #include "libshard/core/error.h"
+#include "libshard/core/sort_unique.h"
 #include "libshard/exec/cast.h"
 #include "libshard/exec/tensor_reader.h"
 
@@ -39,8 +40,7 @@ class CodeNumbers {
       return;
     }
     std::erase_if(sorted_, [](double number) { return !std::isfinite(number); });
-    std::ranges::sort(sorted_);
-    sorted_.erase(std::ranges::unique(sorted_).begin(), sorted_.end());
+    sort_unique(sorted_);
     if (sorted_.empty()) sorted_ = {0};
     top_ = std::max(std::abs(sorted_.front()), std::abs(sorted_.back()));
     // An exponent is rounded up or down, so the largest code of a full block is at least half of the range.

@@ -13,6 +13,7 @@
 #include "libshard/core/digest.h"
 #include "libshard/core/error.h"
 #include "libshard/core/short_text.h"
+#include "libshard/core/sort_unique.h"
 #include "libshard/exec/store_copies.h"
 #include "libshard/io/output.h"
 #include "libshard/job/copy_run.h"
@@ -136,9 +137,7 @@ std::vector<std::uint32_t> needed_tensors(const Catalog& target) {
   for (const Tensor& tensor : target.tensors) {
     if (tensor.source != kNoIndex) tensors.push_back(tensor.source);
   }
-  std::ranges::sort(tensors);
-  const auto repeated = std::ranges::unique(tensors);
-  tensors.erase(repeated.begin(), repeated.end());
+  sort_unique(tensors);
   return tensors;
 }
 

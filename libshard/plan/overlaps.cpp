@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <vector>
 
+#include "libshard/core/sort_unique.h"
+
 namespace shard {
 
 namespace {
@@ -29,9 +31,7 @@ std::vector<std::vector<std::int64_t>> grid_of(std::span<const Piece> pieces) {
   std::size_t cells = 1;
   for (std::size_t d = 0; d < begins.size(); ++d) {
     for (const Piece& piece : pieces) begins[d].push_back(piece.offsets[static_cast<int>(d)]);
-    std::ranges::sort(begins[d]);
-    const auto repeated = std::ranges::unique(begins[d]);
-    begins[d].erase(repeated.begin(), repeated.end());
+    sort_unique(begins[d]);
     cells *= begins[d].size();
     if (cells > pieces.size()) return {};
   }

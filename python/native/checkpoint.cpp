@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "libshard/core/error.h"
+#include "libshard/core/sort_unique.h"
 #include "libshard/io/local_disk.h"
 #include "libshard/io/paths.h"
 #include "libshard/io/url_path.h"
@@ -110,8 +111,7 @@ void Checkpoint::locate(std::span<const std::uint32_t> tensors, const std::stop_
   const std::scoped_lock lock(mutex_);
   std::vector<std::uint32_t> missing;
   std::ranges::copy_if(tensors, std::back_inserter(missing), is_missing);
-  std::ranges::sort(missing);
-  missing.erase(std::ranges::unique(missing).begin(), missing.end());
+  sort_unique(missing);
   named([&] { source_.reader->locate(missing); });
   for (const std::uint32_t tensor : missing) is_located_[tensor] = true;
 }

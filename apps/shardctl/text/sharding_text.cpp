@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "libshard/core/short_text.h"
+#include "libshard/core/sort_unique.h"
 
 namespace shard::app {
 namespace {
@@ -114,9 +115,7 @@ Boxes boxes_of(const Catalog& catalog, const Tensor& tensor) {
       boxes.rank_of.push_back(rank);
     }
   }
-  std::ranges::sort(boxes.ranks);
-  const auto repeated = std::ranges::unique(boxes.ranks);
-  boxes.ranks.erase(repeated.begin(), repeated.end());
+  sort_unique(boxes.ranks);
   for (int d = 0; d < tensor.shape.size(); ++d) {
     const auto cuts = [&](const Chunk* chunk) { return chunk->sizes[d] != tensor.shape[d]; };
     if (std::ranges::any_of(boxes.distinct, cuts)) boxes.cut_dims.push_back(d);
@@ -129,9 +128,7 @@ Boxes boxes_of(const Catalog& catalog, const Tensor& tensor) {
 std::vector<std::int64_t> pieces_of(const Boxes& boxes, Dims shape, int d) {
   std::vector<std::pair<std::int64_t, std::int64_t>> pieces;
   for (const Chunk* chunk : boxes.distinct) pieces.emplace_back(chunk->offsets[d], chunk->sizes[d]);
-  std::ranges::sort(pieces);
-  const auto repeated = std::ranges::unique(pieces);
-  pieces.erase(repeated.begin(), repeated.end());
+  sort_unique(pieces);
   std::vector<std::int64_t> sizes;
   std::int64_t at = 0;
   for (const auto& [offset, size] : pieces) {

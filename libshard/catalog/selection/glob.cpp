@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "libshard/core/sort_unique.h"
+
 namespace shard {
 
 namespace {
@@ -91,8 +93,7 @@ GlobSet::Nodes GlobSet::reached(std::string_view name) const {
         if (takes) enter(each, next);
       }
     }
-    std::ranges::sort(next);
-    next.erase(std::ranges::unique(next).begin(), next.end());
+    sort_unique(next);
     active.swap(next);
     if (active.empty()) break;
   }

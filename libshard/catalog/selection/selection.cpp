@@ -15,6 +15,7 @@
 #include "libshard/catalog/tree.h"
 #include "libshard/core/error.h"
 #include "libshard/core/hash_table.h"
+#include "libshard/core/sort_unique.h"
 
 namespace shard {
 
@@ -129,8 +130,7 @@ Renaming::Renaming(const SelectionOptions& options, bool nested, Arena& arena)
     prefixes_[prefix].push_back(i);
     prefix_lengths_.push_back(prefix.size());
   }
-  std::ranges::sort(prefix_lengths_);
-  prefix_lengths_.erase(std::ranges::unique(prefix_lengths_).begin(), prefix_lengths_.end());
+  sort_unique(prefix_lengths_);
   for (const std::string& text : options.rename) rules_->add(text);
   rules_->finish();
 }

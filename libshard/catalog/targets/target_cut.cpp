@@ -10,6 +10,7 @@
 #include "libshard/catalog/targets/target_pieces.h"
 #include "libshard/core/box.h"
 #include "libshard/core/short_text.h"
+#include "libshard/core/sort_unique.h"
 
 namespace shard {
 
@@ -132,8 +133,7 @@ void add_rank_files(TargetDraft& draft) {
   }
   for (const StoredTensor& stored : target.stored) ranks.push_back(stored.rank);
   if (!target.objects.empty()) ranks.push_back(0);
-  std::ranges::sort(ranks);
-  ranks.erase(std::ranges::unique(ranks).begin(), ranks.end());
+  sort_unique(ranks);
   for (const std::int32_t rank : ranks) target.files.push_back({"", 0, rank});
   for (const StoredTensor& stored : target.stored) {
     const auto file = std::ranges::lower_bound(ranks, stored.rank) - ranks.begin();

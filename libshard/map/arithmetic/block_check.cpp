@@ -11,6 +11,7 @@
 #include "libshard/core/checked.h"
 #include "libshard/core/error.h"
 #include "libshard/core/hash_table.h"
+#include "libshard/core/sort_unique.h"
 #include "libshard/map/documents/wrong.h"
 
 namespace shard {
@@ -94,9 +95,7 @@ class BlockCheck {
       }
       places.push_back(std::move(place));
     }
-    std::ranges::sort(places);
-    const auto repeated = std::ranges::unique(places);
-    places.erase(repeated.begin(), repeated.end());
+    sort_unique(places);
     return places;
   }
 

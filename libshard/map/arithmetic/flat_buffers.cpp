@@ -12,6 +12,7 @@
 #include "libshard/core/error.h"
 #include "libshard/core/hash_table.h"
 #include "libshard/core/parse_number.h"
+#include "libshard/core/sort_unique.h"
 #include "libshard/map/documents/wrong.h"
 
 namespace shard {
@@ -328,9 +329,7 @@ void FlatBuffers::cut_replicas() {
       for (const FlatPlace& place : places_[order[end]]) cuts.push_back(place.begin);
     }
     if (end - begin < 2) continue;
-    std::ranges::sort(cuts);
-    const auto repeated = std::ranges::unique(cuts);
-    cuts.erase(repeated.begin(), repeated.end());
+    sort_unique(cuts);
     for (std::size_t i = begin; i < end; ++i) {
       std::vector<FlatPlace> cut;
       for (FlatPlace place : places_[order[i]]) {

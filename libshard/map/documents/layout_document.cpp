@@ -16,6 +16,7 @@
 #include "libshard/core/box.h"
 #include "libshard/core/error.h"
 #include "libshard/core/json_writer.h"
+#include "libshard/core/sort_unique.h"
 #include "libshard/core/utf8.h"
 #include "libshard/map/documents/document_rules.h"
 #include "libshard/map/documents/document_text.h"
@@ -157,8 +158,7 @@ class DocumentMatcher {
   }
 
   void finish() {
-    std::ranges::sort(names_);
-    names_.erase(std::ranges::unique(names_).begin(), names_.end());
+    sort_unique(names_);
     if (!patterns_.compile()) throw too_large_patterns();
   }
 
@@ -169,8 +169,7 @@ class DocumentMatcher {
     if (!time_(name, match)) {
       throw Error(ErrorCode::kUnsupported, fmt::format("cannot match '{}' against the layout's patterns", name));
     }
-    std::ranges::sort(rules);
-    rules.erase(std::ranges::unique(rules).begin(), rules.end());
+    sort_unique(rules);
     return rules;
   }
 

@@ -16,6 +16,7 @@
 #include "libshard/core/box.h"
 #include "libshard/core/checked.h"
 #include "libshard/core/error.h"
+#include "libshard/core/sort_unique.h"
 #include "libshard/exec/buffer_pool.h"
 #include "libshard/exec/tensor_reader.h"
 
@@ -100,9 +101,7 @@ void MappedReader::locate(std::span<const std::uint32_t> tensors) {
   std::vector<std::uint32_t> fresh;
   std::ranges::copy_if(tensors, std::back_inserter(fresh), [&](std::uint32_t tensor) { return !is_checked_[tensor]; });
   if (fresh.empty()) return;
-  std::ranges::sort(fresh);
-  const auto repeated = std::ranges::unique(fresh);
-  fresh.erase(repeated.begin(), repeated.end());
+  sort_unique(fresh);
   const std::vector<std::uint32_t> stored = undone_.stored_of(fresh);
   inner_->locate(stored);
   undone_.refresh(inner_->catalog(), fresh, catalog_);

@@ -17,6 +17,7 @@
 #include "libshard/core/error.h"
 #include "libshard/core/hash_table.h"
 #include "libshard/core/short_text.h"
+#include "libshard/core/sort_unique.h"
 #include "libshard/map/arithmetic/block_check.h"
 #include "libshard/map/arithmetic/flat_buffers.h"
 #include "libshard/map/arithmetic/rule_parts.h"
@@ -28,12 +29,6 @@
 namespace shard {
 
 namespace {
-
-void sort_unique(std::vector<std::uint32_t>& numbers) {
-  std::ranges::sort(numbers);
-  const auto repeated = std::ranges::unique(numbers);
-  numbers.erase(repeated.begin(), repeated.end());
-}
 
 // Derives the shapes of logical tensors from those of stored tensors.
 
