@@ -21,18 +21,6 @@ namespace shard {
 
 namespace {
 
-/// Two lower-case digits per byte, in the order of the bytes.
-std::string to_hex(std::span<const unsigned char> bytes) {
-  constexpr std::string_view kDigits = "0123456789abcdef";
-  std::string text;
-  text.reserve(bytes.size() * 2);
-  for (const unsigned char byte : bytes) {
-    text += kDigits[byte >> 4];
-    text += kDigits[byte & 15];
-  }
-  return text;
-}
-
 void require(bool ok, const char* what) {
   if (!ok) throw Error(ErrorCode::kResource, what);
 }
@@ -66,6 +54,17 @@ std::uint32_t crc32_combine(std::uint32_t crc_a, std::uint32_t crc_b, std::int64
   thread_local uLong operation = crc32_combine_gen64(last_bytes);
   if (bytes_b != last_bytes) operation = crc32_combine_gen64(last_bytes = bytes_b);
   return static_cast<std::uint32_t>(crc32_combine_op(crc_a, crc_b, operation));
+}
+
+std::string to_hex(std::span<const std::byte> bytes) {
+  constexpr std::string_view kDigits = "0123456789abcdef";
+  std::string text;
+  text.reserve(bytes.size() * 2);
+  for (const std::byte byte : bytes) {
+    text += kDigits[std::to_integer<std::size_t>(byte >> 4)];
+    text += kDigits[std::to_integer<std::size_t>(byte & std::byte{15})];
+  }
+  return text;
 }
 
 HashAlgorithm parse_hash_algorithm(std::string_view name) {
@@ -123,11 +122,11 @@ std::string Hasher::finish_hex() {
     // The canonical form is big-endian, so the text is the same on every processor, and equals that of `xxhsum -H2`.
     XXH128_canonical_t canonical;
     XXH128_canonicalFromHash(&canonical, XXH3_128bits_digest(impl_->xxh3.get()));
-    return to_hex(canonical.digest);
+    return to_hex(std::as_bytes(std::span(canonical.digest)));
   }
   std::array<unsigned char, 32> digest;
   require(EVP_DigestFinal_ex(impl_->sha256.get(), digest.data(), nullptr) == 1, "OpenSSL cannot finish SHA-256");
-  return to_hex(digest);
+  return to_hex(std::as_bytes(std::span(digest)));
 }
 
 }  // namespace shard

@@ -15,6 +15,9 @@ std::uint32_t crc32(std::span<const std::byte> data, std::uint32_t crc = 0);
 /// CRC-32 of A followed by B, from those of A and B and B's length.
 std::uint32_t crc32_combine(std::uint32_t crc_a, std::uint32_t crc_b, std::int64_t bytes_b);
 
+/// Two lower-case hexadecimal digits per byte, in the order of the bytes.
+std::string to_hex(std::span<const std::byte> bytes);
+
 enum class HashAlgorithm { kXxh3_128, kSha256 };
 /// "xxh3_128" or "sha256"; \throws Error kInvalidArgument
 HashAlgorithm parse_hash_algorithm(std::string_view name);

@@ -1,11 +1,11 @@
 #include "libshard/stores/object_checks.h"
 
-#include <fmt/format.h>
 #include <openssl/evp.h>
 
 #include <array>
 #include <cstring>
 
+#include "libshard/core/digest.h"
 #include "libshard/core/processor.h"
 
 namespace shard {
@@ -67,12 +67,6 @@ std::uint32_t crc_by_instruction(std::span<const std::byte> data, std::uint32_t 
 }
 #endif
 
-std::string hex_text(std::span<const unsigned char> bytes) {
-  std::string out;
-  for (const unsigned char byte : bytes) out += fmt::format("{:02x}", byte);
-  return out;
-}
-
 }  // namespace
 
 std::uint32_t crc32c(std::span<const std::byte> data, std::uint32_t crc) {
@@ -92,7 +86,7 @@ std::string md5_hex(std::span<const std::byte> data) {
   std::array<unsigned char, EVP_MAX_MD_SIZE> out{};
   unsigned bytes = 0;
   if (EVP_Digest(data.data(), data.size(), out.data(), &bytes, EVP_md5(), nullptr) != 1) return {};
-  return hex_text(std::span(out).first(bytes));
+  return to_hex(std::as_bytes(std::span(out).first(bytes)));
 }
 
 }  // namespace shard

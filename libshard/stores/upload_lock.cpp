@@ -7,6 +7,7 @@
 #include <span>
 #include <utility>
 
+#include "libshard/core/digest.h"
 #include "libshard/core/random_bytes.h"
 #include "libshard/stores/object_checks.h"
 
@@ -17,9 +18,7 @@ namespace {
 std::string random_name() {
   std::array<std::uint8_t, 12> bytes{};
   draw_random(std::as_writable_bytes(std::span(bytes)));
-  std::string name;
-  for (const std::uint8_t byte : bytes) name += fmt::format("{:02x}", byte);
-  return name;
+  return to_hex(std::as_bytes(std::span(bytes)));
 }
 
 }  // namespace

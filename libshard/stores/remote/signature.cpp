@@ -21,12 +21,6 @@ std::string hmac_sha256(std::string_view key, std::string_view text) {
   return {reinterpret_cast<const char*>(out.data()), bytes};
 }
 
-std::string hex_of(std::string_view bytes) {
-  std::string out;
-  for (const char c : bytes) out += fmt::format("{:02x}", static_cast<unsigned char>(c));
-  return out;
-}
-
 std::string sha256_hex(std::string_view text) {
   Hasher hasher(HashAlgorithm::kSha256);
   hasher.update(text);
@@ -57,8 +51,9 @@ std::string authorization(const Credentials& credentials, const SignedRequest& r
   for (const std::string_view part : {scope.region, scope.service, std::string_view("aws4_request")}) {
     key = hmac_sha256(key, part);
   }
+  const std::string signature = hmac_sha256(key, text);
   return fmt::format("AWS4-HMAC-SHA256 Credential={}/{}, SignedHeaders={}, Signature={}", credentials.key_id, place,
-                     names, hex_of(hmac_sha256(key, text)));
+                     names, to_hex(std::as_bytes(std::span(signature))));
 }
 
 void sign_s3(const Credentials& credentials, std::string_view method, std::string_view target, const Query& query,
