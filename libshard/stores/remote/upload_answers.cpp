@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <pugixml.hpp>
+#include <sstream>
 
 #include "libshard/core/error.h"
 #include "libshard/core/parse_number.h"
@@ -39,26 +40,6 @@ std::string word(const pugi::xml_node& node, const char* name) {
 
 bool is_true(const pugi::xml_node& node, const char* name) {
   return std::string_view(node.child_value(name)) == "true";
-}
-
-std::string escaped(std::string_view text) {
-  std::string out;
-  for (const char c : text) {
-    switch (c) {
-      case '&':
-        out += "&amp;";
-        break;
-      case '<':
-        out += "&lt;";
-        break;
-      case '>':
-        out += "&gt;";
-        break;
-      default:
-        out += c;
-    }
-  }
-  return out;
 }
 
 }  // namespace
@@ -122,13 +103,18 @@ StoredPart copied_part(std::string_view xml) {
 }
 
 std::string complete_text(const std::vector<StoredPart>& parts) {
-  std::string text = "<CompleteMultipartUpload xmlns=\"http://s3.amazonaws.com/doc/2006-03-01/\">";
+  pugi::xml_document document;
+  pugi::xml_node root = document.append_child("CompleteMultipartUpload");
+  root.append_attribute("xmlns") = "http://s3.amazonaws.com/doc/2006-03-01/";
   for (const StoredPart& part : parts) {
-    text += fmt::format("<Part><PartNumber>{}</PartNumber><ETag>{}</ETag>", part.number, escaped(part.etag));
-    if (!part.crc32c.empty()) text += fmt::format("<ChecksumCRC32C>{}</ChecksumCRC32C>", escaped(part.crc32c));
-    text += "</Part>";
+    pugi::xml_node node = root.append_child("Part");
+    node.append_child("PartNumber").text() = part.number;
+    node.append_child("ETag").text() = part.etag.c_str();
+    if (!part.crc32c.empty()) node.append_child("ChecksumCRC32C").text() = part.crc32c.c_str();
   }
-  return text + "</CompleteMultipartUpload>";
+  std::ostringstream text;
+  document.save(text, "", pugi::format_raw | pugi::format_no_declaration);
+  return text.str();
 }
 
 }  // namespace shard::stores
