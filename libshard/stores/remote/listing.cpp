@@ -20,11 +20,6 @@ Error bad_listing(const std::string& why) {
   return Error(ErrorCode::kCorruption, "cannot use the server's list of files").because(why);
 }
 
-/// The first element below `node` with that name, regardless of a namespace prefix.
-pugi::xml_node element(const pugi::xml_node& node, std::string_view name) {
-  return node.find_child([&](const pugi::xml_node& child) { return std::string_view(child.name()) == name; });
-}
-
 /// A NUL or a control character would make the name unusable as a path.
 bool is_plain(std::string_view key) {
   return std::ranges::none_of(key, [](char c) { return static_cast<unsigned char>(c) < 0x20; });
@@ -128,7 +123,7 @@ std::string s3_error_code(std::string_view xml) {
   if (xml.find('<') == std::string_view::npos || !document.load_buffer(xml.data(), xml.size())) return {};
   const pugi::xml_node root = document.document_element();
   if (std::string_view(root.name()) != "Error") return {};
-  const std::string_view code = element(root, "Code").child_value();
+  const std::string_view code = root.child_value("Code");
   const auto is_word = [](char c) {
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '-' || c == '_';
   };
