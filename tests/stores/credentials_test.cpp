@@ -25,7 +25,7 @@ class Chain : public ::testing::Test {
   CredentialsChain chain() {
     return {transport, [this](const std::string& name) {
               const auto found = variables.find(name);
-              return found == variables.end() ? std::nullopt : std::optional(found->second);
+              return found == variables.end() ? std::string() : found->second;
             }};
   }
   void expect_failure(ErrorCode code, const std::string& words) {

@@ -25,11 +25,11 @@ std::string served(const char* name) {
 
 /// A store of the server's URLs, through the functions of a plug-in.
 std::unique_ptr<SourceStore> open_store(const StoreListener& listener, const HttpLimits& limits) {
-  const Environment environment = [](const std::string& name) -> std::optional<std::string> {
+  const Environment environment = [](const std::string& name) -> std::string {
     if (name == "AWS_ACCESS_KEY_ID") return served("SHARD_STORE_KEY_ID");
     if (name == "AWS_SECRET_ACCESS_KEY") return served("SHARD_STORE_SECRET");
     if (name == "HF_ENDPOINT") return served("SHARD_STORE_URL");
-    return std::nullopt;
+    return {};
   };
   StoreRequest request;
   request.endpoint = served("SHARD_STORE_URL");

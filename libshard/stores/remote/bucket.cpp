@@ -162,7 +162,7 @@ class S3Bucket final : public Bucket {
   S3Bucket(Transport& transport, const StoreRequest& request, const Environment& environment, const std::string& bucket)
       : Bucket(transport, request, environment, "s3", bucket) {
     for (const char* const name : {"AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL"}) {
-      const std::string address = environment(name).value_or("");
+      const std::string address = environment(name);
       if (!has_endpoint() && !address.empty()) set_endpoint(origin_of(address, name));
     }
     const std::string of_profile = has_endpoint() ? std::string() : chain().profile_setting("endpoint_url");
@@ -198,12 +198,11 @@ class GoogleBucket final : public Bucket {
       : Bucket(transport, request, environment, "gs", bucket) {
     if (!has_endpoint()) set_endpoint(kGoogleOrigin);
     set_region(request.region.empty() ? "auto" : request.region);
-    const auto variable = [&](const char* name) { return environment(name).value_or(""); };
-    keys_ = {variable("GS_ACCESS_KEY_ID"), variable("GS_SECRET_ACCESS_KEY"), ""};
+    keys_ = {environment("GS_ACCESS_KEY_ID"), environment("GS_SECRET_ACCESS_KEY"), ""};
     for (const char* const name : {"GOOGLE_OAUTH_ACCESS_TOKEN", "CLOUDSDK_AUTH_ACCESS_TOKEN"}) {
-      if (token_.empty()) token_ = variable(name);
+      if (token_.empty()) token_ = environment(name);
     }
-    const std::string host = variable("GCE_METADATA_HOST");
+    const std::string host = environment("GCE_METADATA_HOST");
     metadata_ = host.empty() ? kGoogleMetadata : "http://" + host;
   }
 

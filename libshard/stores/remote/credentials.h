@@ -58,7 +58,7 @@ class CredentialsChain {
   std::string sts_origin();
   /// The same as profile_setting. \pre the mutex is locked
   std::string setting_of_profile(const std::string& key);
-  std::string variable(const std::string& name) const { return environment_(name).value_or(""); }
+  std::string variable(const std::string& name) const { return environment_(name); }
   const Profiles& profiles();
   std::string profile_name() const;
 

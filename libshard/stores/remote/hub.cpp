@@ -33,15 +33,14 @@ std::string first_line(const std::string& path) {
 
 /// The token of the environment, or of the file in which the hub's client keeps it; empty if there is none.
 std::string find_token(const Environment& environment) {
-  const auto variable = [&](const char* name) { return environment(name).value_or(""); };
   for (const char* const name : {"HF_TOKEN", "HUGGING_FACE_HUB_TOKEN"}) {
-    if (std::string token = variable(name); !token.empty()) return token;
+    if (std::string token = environment(name); !token.empty()) return token;
   }
-  if (is_true(variable("HF_HUB_DISABLE_IMPLICIT_TOKEN"))) return {};
-  if (const std::string path = variable("HF_TOKEN_PATH"); !path.empty()) return first_line(path);
-  std::string home = variable("HF_HOME");
+  if (is_true(environment("HF_HUB_DISABLE_IMPLICIT_TOKEN"))) return {};
+  if (const std::string path = environment("HF_TOKEN_PATH"); !path.empty()) return first_line(path);
+  std::string home = environment("HF_HOME");
   if (home.empty()) {
-    const std::string cache = variable("XDG_CACHE_HOME"), own = variable("HOME");
+    const std::string cache = environment("XDG_CACHE_HOME"), own = environment("HOME");
     if (cache.empty() && own.empty()) return {};
     home = join_path(cache.empty() ? join_path(own, ".cache") : cache, "huggingface");
   }
@@ -165,12 +164,12 @@ std::unique_ptr<Place> open_hub(Transport& transport, const StoreRequest& reques
         .in_file(root)
         .because("only models are supported");
   }
-  if (is_true(environment("HF_HUB_OFFLINE").value_or(""))) {
+  if (is_true(environment("HF_HUB_OFFLINE"))) {
     throw Error(ErrorCode::kNotFound, "cannot read from the hub: HF_HUB_OFFLINE is set")
         .in_file(root)
         .hint("unset HF_HUB_OFFLINE, or name the folder of a downloaded model");
   }
-  const std::string endpoint = environment("HF_ENDPOINT").value_or("");
+  const std::string endpoint = environment("HF_ENDPOINT");
   return std::make_unique<Hub>(transport, root, endpoint.empty() ? kHubOrigin : origin_of(endpoint, "HF_ENDPOINT"),
                                repository, revision.empty() ? "main" : percent_decode(revision),
                                request.is_anonymous ? std::string() : find_token(environment));

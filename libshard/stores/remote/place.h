@@ -21,8 +21,8 @@
 
 namespace shard::stores {
 
-/// Returns an environment variable. An empty one counts as missing.
-using Environment = std::function<std::optional<std::string>(const std::string& name)>;
+/// Returns an environment variable; empty if it is missing.
+using Environment = std::function<std::string(const std::string& name)>;
 
 /// A file as its listing, or the first answer about it, describes it. Later answers must agree.
 struct Object {

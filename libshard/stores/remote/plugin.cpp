@@ -7,10 +7,9 @@
 
 namespace {
 
-std::optional<std::string> process_variable(const std::string& name) {
+std::string process_variable(const std::string& name) {
   const char* const value = std::getenv(name.c_str());
-  if (value == nullptr || *value == '\0') return std::nullopt;
-  return value;
+  return value == nullptr ? "" : value;
 }
 
 }  // namespace
