@@ -1,5 +1,3 @@
-#include "libshard/stores/remote/objects.h"
-
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -8,6 +6,7 @@
 #include "libshard/core/parse_number.h"
 #include "libshard/stores/object_checks.h"
 #include "libshard/stores/remote/listing.h"
+#include "libshard/stores/remote/place.h"
 #include "libshard/stores/remote/upload_answers.h"
 #include "libshard/stores/remote/url.h"
 

@@ -16,6 +16,7 @@
 
 #include "libshard/core/error.h"
 #include "libshard/core/file_identity.h"
+#include "libshard/stores/object_store.h"
 #include "libshard/stores/plugin.h"
 #include "libshard/stores/remote/http.h"
 
@@ -136,5 +137,8 @@ std::unique_ptr<Place> open_web(Transport& transport, const std::string& scheme,
 /// A model on a hub. `revision` is empty for the main one. \throws Error kNotFound  also if HF_HUB_OFFLINE is set
 std::unique_ptr<Place> open_hub(Transport& transport, const StoreRequest& request, const Environment& environment,
                                 const std::string& repository, const std::string& revision);
+
+/// Sends a request to a bucket, whose URL is that of `key` in `place`. \throws Error  see ObjectStore::ask
+ObjectAnswer change_objects(Place& place, const std::string& key, const ObjectRequest& request);
 
 }  // namespace shard::stores

@@ -16,7 +16,6 @@
 #include "libshard/io/url_path.h"
 #include "libshard/stores/remote/block_cache.h"
 #include "libshard/stores/remote/json_answer.h"
-#include "libshard/stores/remote/objects.h"
 #include "libshard/stores/remote/url.h"
 
 namespace shard::stores {
