@@ -137,6 +137,13 @@ class SumValues final : public Values {
   std::int64_t most_taken_;
 };
 
+std::unique_ptr<Values> open_values(const Leaf& leaf, Readers readers) {
+  return std::make_unique<LeafValues>(leaf, readers);
+}
+std::unique_ptr<Values> open_values(const WeightedSum& sum, Readers readers) {
+  return std::make_unique<SumValues>(sum, readers);
+}
+
 }  // namespace
 
 void Values::compute_range(std::int64_t begin, std::int64_t end, const TakeElements& each) {
@@ -158,23 +165,7 @@ void Values::add_to(const RowRange& range, float weight, std::span<float> sums) 
 }
 
 std::unique_ptr<Values> open_values(const TensorExpression& expression, Readers readers) {
-  if (const Leaf* const leaf = std::get_if<Leaf>(&expression.node)) return std::make_unique<LeafValues>(*leaf, readers);
-  if (const WeightedSum* const sum = std::get_if<WeightedSum>(&expression.node)) {
-    return std::make_unique<SumValues>(*sum, readers);
-  }
-  if (const LowRankProduct* const product = std::get_if<LowRankProduct>(&expression.node)) {
-    return open_values(*product, readers);
-  }
-  if (const NormalizedRows* const rows = std::get_if<NormalizedRows>(&expression.node)) {
-    return open_values(*rows, readers);
-  }
-  if (const QuantizedScales* const scales = std::get_if<QuantizedScales>(&expression.node)) {
-    return open_values(*scales, readers);
-  }
-  if (const QuantizedCodes* const codes = std::get_if<QuantizedCodes>(&expression.node)) {
-    return open_values(*codes, readers);
-  }
-  return open_values(std::get<ScaledCodes>(expression.node), readers);
+  return std::visit([&](const auto& node) { return open_values(node, readers); }, expression.node);
 }
 
 }  // namespace shard
