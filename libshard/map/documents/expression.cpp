@@ -196,26 +196,7 @@ std::int64_t Expression::apply(Op op, std::int64_t a, std::int64_t b) const {
   return result;
 }
 
-std::int64_t Expression::evaluate(const std::function<std::int64_t(std::string_view name)>& number_of) const {
-  // An operation replaces the last numbers of the stack, its operands, by its result.
-  std::vector<std::int64_t> stack;
-  for (const Step& step : parsed_->steps) {
-    if (step.op == Op::kNumber) {
-      stack.push_back(step.number);
-    } else if (step.op == Op::kName) {
-      stack.push_back(number_of(parsed_->names[static_cast<std::size_t>(step.number)]));
-    } else if (step.op == Op::kNegate) {
-      stack.back() = apply(Op::kSubtract, 0, stack.back());
-    } else {
-      const std::int64_t b = stack.back();
-      stack.pop_back();
-      stack.back() = apply(step.op, stack.back(), b);
-    }
-  }
-  return stack.empty() ? 0 : stack.back();
-}
-
-double Expression::apply_real(Op op, double a, double b) const {
+double Expression::apply(Op op, double a, double b) const {
   double result = 0;
   if (op == Op::kAdd) result = a + b;
   if (op == Op::kSubtract) result = a - b;
@@ -232,26 +213,36 @@ double Expression::apply_real(Op op, double a, double b) const {
       .because("it is not finite");
 }
 
-double Expression::evaluate_real(const std::function<std::int64_t(std::string_view name)>& number_of) const {
-  std::vector<double> stack;  // The operands of the next steps, as in `evaluate`.
+template <class Number>
+Number Expression::run(const std::function<std::int64_t(std::string_view name)>& number_of) const {
+  // An operation replaces the last numbers of the stack, its operands, by its result.
+  std::vector<Number> stack;
   for (const Step& step : parsed_->steps) {
     if (step.op == Op::kNumber) {
-      stack.push_back(static_cast<double>(step.number));
+      stack.push_back(static_cast<Number>(step.number));
     } else if (step.op == Op::kReal) {
-      stack.push_back(step.real);
+      stack.push_back(static_cast<Number>(step.real));
     } else if (step.op == Op::kName) {
-      stack.push_back(static_cast<double>(number_of(parsed_->names[static_cast<std::size_t>(step.number)])));
+      stack.push_back(static_cast<Number>(number_of(parsed_->names[static_cast<std::size_t>(step.number)])));
     } else if (step.op == Op::kNegate) {
-      stack.back() = -stack.back();
+      stack.back() = apply(Op::kMultiply, Number{-1}, stack.back());
     } else if (step.op == Op::kRoot) {
-      stack.back() = apply_real(step.op, stack.back(), 0);
+      stack.back() = apply(step.op, stack.back(), Number{0});
     } else {
-      const double b = stack.back();
+      const Number b = stack.back();
       stack.pop_back();
-      stack.back() = apply_real(step.op, stack.back(), b);
+      stack.back() = apply(step.op, stack.back(), b);
     }
   }
   return stack.empty() ? 0 : stack.back();
+}
+
+std::int64_t Expression::evaluate(const std::function<std::int64_t(std::string_view name)>& number_of) const {
+  return run<std::int64_t>(number_of);
+}
+
+double Expression::evaluate_real(const std::function<std::int64_t(std::string_view name)>& number_of) const {
+  return run<double>(number_of);
 }
 
 }  // namespace shard

@@ -72,7 +72,9 @@ class Expression {
   };
   explicit Expression(Parsed parsed);
   std::int64_t apply(Op op, std::int64_t a, std::int64_t b) const;
-  double apply_real(Op op, double a, double b) const;
+  double apply(Op op, double a, double b) const;
+  template <class Number>
+  Number run(const std::function<std::int64_t(std::string_view name)>& number_of) const;
 
   std::shared_ptr<const Parsed> parsed_;
 };
