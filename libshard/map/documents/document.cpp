@@ -66,22 +66,18 @@ MapIndex read_index(const std::string& name, const JsonPlace& place, const MapDo
 }
 
 /// Parses a name with the one placeholder {key}, the name of the tensor to which a state belongs.
-NameTemplate read_key_template(const std::string& where, const std::string& text) {
-  try {
-    NameTemplate names(text);
-    if (names.placeholders() == std::vector<std::string>{"key"}) return names;
-  } catch (const Error& error) {
-    throw JsonPlace::wrong(fmt::format("{}: {}", where, error.what())).because(error.why());
-  }
-  throw JsonPlace::wrong(where + " is not a name with the placeholder {key}").found(text);
+NameTemplate read_key_template(const JsonPlace& place, const std::string& text) {
+  NameTemplate names = place.parsed([&] { return NameTemplate(text); });
+  if (names.placeholders() == std::vector<std::string>{"key"}) return names;
+  throw JsonPlace::wrong(place.where() + " is not a name with the placeholder {key}").found(text);
 }
 
 MapState read_state(const JsonPlace& place) {
   place.check_keys({"name", "key", "dtype", "as"});
   MapState state{place.at("name").text(), {}, {}, {}};
   const JsonPlace key = place.at("key");
-  state.stored = read_key_template(key.where(), key.text());
-  state.logical = read_key_template(place.where(), fmt::format("optimizer.state.{{key}}.{}", state.name));
+  state.stored = read_key_template(key, key.text());
+  state.logical = read_key_template(place, fmt::format("optimizer.state.{{key}}.{}", state.name));
   if (const auto dtype = place.find("dtype")) state.dtype = read_dtype(*dtype);
   if (const auto as = place.find("as")) {
     state.values = static_cast<MapValues>(as->word({"weights", "gradients", "squared_gradients"}));

@@ -73,13 +73,16 @@ bool is_in(const std::vector<std::string>& names, std::string_view name) {
   return std::ranges::find(names, name) != names.end();
 }
 
+bool is_variable(const MapDocument& document, const std::string& name) {
+  return std::ranges::find(document.vars, name, &MapVariable::name) != document.vars.end();
+}
+
 /// Reads the names of the buffers of one state; an empty `state` is the model. A buffer contains many tensors, so its
 /// name can only depend on the group, the bucket and variables.
 FlatFamily read_family(const std::string& state, const JsonPlace& place, const MapDocument& document) {
   FlatFamily family{state, read_template(place)};
   for (const std::string& name : family.stored.placeholders()) {
-    const bool is_variable = std::ranges::find(document.vars, name, &MapVariable::name) != document.vars.end();
-    if (name == "group" || name == "bucket" || is_variable) continue;
+    if (name == "group" || name == "bucket" || is_variable(document, name)) continue;
     throw JsonPlace::wrong(fmt::format("{} has the placeholder '{{{}}}'", place.where(), name))
         .expected("{group}, {bucket} or a variable");
   }
@@ -245,10 +248,6 @@ MapUnflatten read_unflatten(const JsonPlace& place) {
   return {dim ? read_dim(*dim) : 0, place.at("size").expression()};
 }
 
-bool is_variable(const MapDocument& document, const std::string& name) {
-  return std::ranges::find(document.vars, name, &MapVariable::name) != document.vars.end();
-}
-
 /// Reads the stored name, or a list of it and further names for reading.
 void read_stored(const JsonPlace& place, MapRule& rule) {
   for (const JsonPlace& item : place.items_or_self()) rule.others.push_back(read_template(item));
@@ -338,12 +337,9 @@ void check_placeholders(const MapRule& rule, const MapDocument& document) {
   std::vector<std::string> stored;
   for (const std::string& name : rule.stored.placeholders()) stored.push_back(base_of(name));
   for (const MapStack& stack : rule.stack) stored.push_back(stack.index);
-  const auto has = [](const std::vector<std::string>& names, const std::string& name) {
-    return std::ranges::find(names, name) != names.end();
-  };
   const auto check = [&](const std::vector<std::string>& names, const std::vector<std::string>& others) {
     for (const std::string& name : names) {
-      if (has(others, name) || is_variable(document, name)) continue;
+      if (is_in(others, name) || is_variable(document, name)) continue;
       throw JsonPlace::wrong(fmt::format("{}: '{{{}}}' appears on only one side", rule.where, name));
     }
   };
@@ -355,7 +351,7 @@ void check_placeholders(const MapRule& rule, const MapDocument& document) {
     if (rule.block) check(rule.block->of[number].placeholders(), segment.placeholders());
   }
   for (const MapStack& stack : rule.stack) {
-    if (!has(rule.stored.placeholders(), stack.index)) continue;
+    if (!is_in(rule.stored.placeholders(), stack.index)) continue;
     throw JsonPlace::wrong(fmt::format("{}: the name of the stacked tensors has '{{{}}}'", rule.where, stack.index));
   }
 }
@@ -406,11 +402,8 @@ std::unique_ptr<RE2> read_pattern(const JsonPlace& place, std::string_view patte
 }
 
 NameTemplate read_template(const JsonPlace& place) {
-  try {
-    return NameTemplate(place.text());
-  } catch (const Error& error) {
-    throw JsonPlace::wrong(fmt::format("{}: {}", place.where(), error.what())).because(error.why());
-  }
+  const std::string text = place.text();
+  return place.parsed([&] { return NameTemplate(text); });
 }
 
 std::vector<MapCondition> read_conditions(const JsonPlace& place, const MapDocument& document) {

@@ -85,24 +85,25 @@ class JsonPlace {
     if (!fits) throw not_a("an integer");
     return value_->get<std::int64_t>();
   }
-  /// Reads an integer, or a text that is an expression.
-  Expression expression() const {
-    if (!value_->is_string()) return Expression(integer());
+  /// The result of `parse`, whose errors become errors of the document with the path.
+  template <class Parse>
+  auto parsed(const Parse& parse) const {
     try {
-      return Expression::parse(value_->get<std::string>());
+      return parse();
     } catch (const Error& error) {
       throw wrong(fmt::format("{}: {}", where_, error.what())).because(error.why());
     }
+  }
+  /// Reads an integer, or a text that is an expression.
+  Expression expression() const {
+    if (!value_->is_string()) return Expression(integer());
+    return parsed([&] { return Expression::parse(value_->get<std::string>()); });
   }
   /// Reads a number, or a text that is an expression of real numbers.
   Expression real_expression() const {
     if (value_->is_number()) return Expression::of_real(value_->get<double>());
     if (!value_->is_string()) throw not_a("a number or an expression");
-    try {
-      return Expression::parse_real(value_->get<std::string>());
-    } catch (const Error& error) {
-      throw wrong(fmt::format("{}: {}", where_, error.what())).because(error.why());
-    }
+    return parsed([&] { return Expression::parse_real(value_->get<std::string>()); });
   }
   /// Reads one of these words. \returns its index.
   std::size_t word(std::initializer_list<std::string_view> words) const {
