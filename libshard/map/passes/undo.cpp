@@ -405,7 +405,7 @@ class Undoing {
       if (entry.rank < 0) known.push_back({entry.name, entry.shape});
     }
     flat_->run(known);
-    for (const FlatUndo::Made& made : flat_->made()) {
+    for (const auto& made : flat_->made()) {
       if (made.is_padding) {
         if (made.is_compared) made_.paddings_.push_back({made_.arena_->copy(made.name), made.links.front()});
         continue;

@@ -183,8 +183,8 @@ void FlatUndo::find_buffers() {
       }
       link.stored = buffer_of_[link.stored - paper_->first_buffer_];
     }
-    const DType dtype = entry.is_padding ? entry.dtype : dtype_of(entry.name, entry.links);
-    made_.push_back({entry.name, entry.shape, dtype, entry.is_padding, entry.is_compared, std::move(entry.links)});
+    if (!entry.is_padding) entry.dtype = dtype_of(entry.name, entry.links);
+    made_.push_back(std::move(entry));
   }
 }
 
@@ -214,7 +214,12 @@ std::uint32_t FlatUndo::find_buffer(const FlatBuffer& buffer) {
 void FlatUndo::take_tail(const FlatBuffer& buffer, std::uint32_t index) {
   const std::int64_t count = buffer.whole - buffer.size;
   MapLink link{.stored = index, .box = run_box(buffer.size, count, arena_)};
-  made_.push_back({buffer.name, link.box.sizes, buffer.dtype, true, flatten_.checks_padding, {link}});
+  made_.push_back({.name = buffer.name,
+                   .shape = link.box.sizes,
+                   .dtype = buffer.dtype,
+                   .is_padding = true,
+                   .is_compared = flatten_.checks_padding,
+                   .links = {link}});
 }
 
 /// A local tensor has the dtype of the buffers that contain it, which must be one dtype.

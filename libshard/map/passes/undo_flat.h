@@ -42,15 +42,6 @@ class FlatUndo {
     std::string_view name;
     Dims shape;
   };
-  /// A tensor in buffers, or stored padding. A view of `paper`.
-  struct Made {
-    std::string_view name;
-    Dims shape;
-    DType dtype{};
-    bool is_padding = false, is_compared = true;
-    std::vector<MapLink> links{};  ///< Links to stored tensors of the checkpoint, and to local ones.
-  };
-
   /// \param arena  holds the boxes of tails.
   FlatUndo(const Catalog& stored, const ModelMap& map, Arena& arena);
 
@@ -65,7 +56,9 @@ class FlatUndo {
   /// \throws Error kCorruption       buffers of one tensor have different dtypes
   void run(std::span<const Known> known);
 
-  const std::vector<Made>& made() const { return made_; }
+  /// The tensors in buffers, and stored padding. Views of `paper`. Links are to stored tensors of the checkpoint, and
+  /// to local ones.
+  const std::vector<AppliedMap::Entry>& made() const { return made_; }
   /// Null if there are no buffers. The caller must keep it, because `made` and FlatBuffers are parts of it.
   std::shared_ptr<const AppliedMap> paper() const { return paper_; }
   const FlatBuffers* buffers() const { return paper_->flat_.get(); }
@@ -98,7 +91,7 @@ class FlatUndo {
   std::shared_ptr<AppliedMap> paper_;
   std::vector<std::uint32_t> buffer_of_;
   std::vector<DType> dtypes_;  ///< By local tensor.
-  std::vector<Made> made_;
+  std::vector<AppliedMap::Entry> made_;
 };
 
 }  // namespace shard
