@@ -32,7 +32,7 @@ struct Containers {
 };
 
 /// Keys joined by '.', as names of tensors begin.
-std::string joined(std::span<const std::string> keys);
+std::string joined(std::span<const std::string> keys) { return fmt::format("{}", fmt::join(keys, ".")); }
 
 /// The keys under which trainers store a model, the most certain first. Keys of one model among several (`generator`)
 /// and of averages of one (`ema`) are not included.
@@ -177,8 +177,10 @@ const Group* sure_model(const Catalog& source, const Level& level, std::size_t d
 
 class Search {
  public:
+  /// \param takes_several  several models count as one, under their keys
   Search(const Catalog& source, bool takes_several) : source_(source), takes_several_(takes_several) {}
 
+  /// Examines the tensors with these indices. Cost: linear in their names and paths.
   Containers run(std::span<const std::uint32_t> tensors) {
     std::vector<std::uint32_t> inside(tensors.begin(), tensors.end());
     while (found_.model.size() < kMostDepth && descend(inside)) continue;
@@ -238,12 +240,6 @@ class Search {
   Containers found_;
 };
 
-/// Examines the tensors with these indices. `takes_several`: several models count as one, under their keys. Cost:
-/// linear in their names and paths.
-Containers find_containers(const Catalog& source, std::span<const std::uint32_t> tensors, bool takes_several) {
-  return Search(source, takes_several).run(tensors);
-}
-
 /// True if `path` leads through `container` and continues below it.
 bool is_inside(const Path& path, std::span<const std::string> container) {
   if (path.size() <= container.size()) return false;
@@ -252,8 +248,6 @@ bool is_inside(const Path& path, std::span<const std::string> container) {
   }
   return true;
 }
-
-std::string joined(std::span<const std::string> keys) { return fmt::format("{}", fmt::join(keys, ".")); }
 
 constexpr std::array<std::string_view, 4> kWrappers{"_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module",
                                                     "_forward_module"};
@@ -392,7 +386,7 @@ ModelPart find_model(const Catalog& source, const std::function<bool(std::string
   for (std::uint32_t i = 0; i < source.tensors.size(); ++i) {
     if (takes_part(source.tensors[i].name)) chosen.push_back(i);
   }
-  Containers containers = find_containers(source, chosen, hints.takes_several);
+  Containers containers = Search(source, hints.takes_several).run(chosen);
   ModelPart part{.container = joined(containers.model), .beside = std::move(containers.beside)};
   part.choices = std::move(containers.choices);
   if (!part.choices.empty()) return part;

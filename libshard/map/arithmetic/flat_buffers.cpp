@@ -367,17 +367,13 @@ void FlatBuffers::count_pieces(std::size_t more) {
   throw Error(ErrorCode::kUnsupported, fmt::format("the map's flatten produces more than {} pieces", kMaxFlatPieces));
 }
 
-std::span<const FlatPlace> FlatBuffers::places_in(std::uint32_t local, std::int64_t begin, std::int64_t end) const {
-  const std::vector<FlatPlace>& places = places_[local];
-  const auto first =
-      std::ranges::upper_bound(places, begin, {}, [](const FlatPlace& each) { return each.begin + each.count; });
-  const auto last = std::ranges::lower_bound(first, places.end(), end, {}, &FlatPlace::begin);
-  return {first, last};
-}
-
 void FlatBuffers::append_chunks(const Catalog& stored, std::span<const std::uint32_t> buffer_of, std::uint32_t local,
                                 std::int64_t begin, std::int64_t end, Arena& arena, std::vector<Chunk>& out) const {
-  for (const FlatPlace& place : places_in(local, begin, end)) {
+  const std::vector<FlatPlace>& places = places_[local];
+  const auto end_of = [](const FlatPlace& each) { return each.begin + each.count; };
+  const auto first = std::ranges::upper_bound(places, begin, {}, end_of);
+  const auto last = std::ranges::lower_bound(first, places.end(), end, {}, &FlatPlace::begin);
+  for (const FlatPlace& place : std::span(first, last)) {
     append_place(stored, stored.tensors[buffer_of[place.buffer]], locals_[local].shape, place, arena, out);
   }
 }

@@ -109,7 +109,6 @@ class FlatBuffers {
     std::vector<std::uint32_t> buffers;  ///< By bucket: its buffer in part 0.
     std::vector<std::int64_t> begins;    ///< By bucket: the begin of its slice in the buffer.
   };
-  std::span<const FlatPlace> places_in(std::uint32_t local, std::int64_t begin, std::int64_t end) const;
   void lay_group(const ModelMap& map, std::span<const std::uint32_t> locals, const std::string& group);
   void count_pieces(std::size_t more);
   void cut_replicas();

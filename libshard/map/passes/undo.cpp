@@ -37,11 +37,14 @@ class ShapeFinder {
  public:
   using ShapeAt = std::function<std::span<const std::int64_t>(std::span<const std::int64_t>)>;
 
+  /// \param shape_at  returns the stored shape at a coordinate of the mesh
   ShapeFinder(const ModelMap& map, std::size_t rule, std::span<const std::int64_t> coordinate, const ShapeAt& shape_at)
       : map_(map), rule_(map.rule(rule)), coordinate_(coordinate.begin(), coordinate.end()), shape_at_(shape_at) {
     tensors_.rule = rule;
   }
 
+  /// The stack sizes are those of the stored tensor.
+  /// \throws Error kInvalidArgument  the document does not define enough, or contradicts the shapes
   RuleTensors run() {
     const Sizes base = unstacked(coordinate_, &tensors_.stack);
     const bool keeps = rule_.pad && rule_.pad->fill == MapPad::Fill::kKeep;
@@ -152,15 +155,6 @@ class ShapeFinder {
   const ShapeAt& shape_at_;
   RuleTensors tensors_;
 };
-
-/// The shapes of the logical tensors, given the shapes that ranks store: `shape_at` returns the shape at a coordinate.
-/// The stack sizes are those of the stored tensor.
-/// \throws Error kInvalidArgument  the document does not define enough, or contradicts the shapes.
-RuleTensors tensors_of_stored(
-    const ModelMap& map, std::size_t rule, std::span<const std::int64_t> coordinate,
-    const std::function<std::span<const std::int64_t>(std::span<const std::int64_t>)>& shape_at) {
-  return ShapeFinder(map, rule, coordinate, shape_at).run();
-}
 
 /// The stored tensors of one rule and one set of values: one per rank of the mesh.
 struct StoredGroup {
@@ -310,9 +304,10 @@ class Undoing {
   }
 
   RuleTensors find_tensors(const StoredGroup& group, std::int64_t first_rank) const {
-    RuleTensors tensors = tensors_of_stored(
-        map_, group.rule, map_.coordinate_of(first_rank),
-        [&](std::span<const std::int64_t> coordinate) { return stored_at(group, rank_of(coordinate)).shape.span(); });
+    const auto shape_at = [&](std::span<const std::int64_t> coordinate) {
+      return stored_at(group, rank_of(coordinate)).shape.span();
+    };
+    RuleTensors tensors = ShapeFinder(map_, group.rule, map_.coordinate_of(first_rank), shape_at).run();
     const std::vector<MapStack>& stack = map_.rule(group.rule).stack;
     for (std::size_t i = 0; i < stack.size(); ++i) {
       const std::optional<std::int64_t> count = names_.stated_count(stack[i].index);
