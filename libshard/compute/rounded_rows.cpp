@@ -6,6 +6,7 @@
 #include <cstring>
 #include <limits>
 
+#include "libshard/core/for_processor.h"
 #include "libshard/core/processor.h"
 #include "libshard/exec/small_float.h"
 
@@ -251,34 +252,9 @@ constexpr bool kHasShortBlocks = false;
   }
 }
 
-void bfloat16_any(const float* values, std::byte* out, std::size_t n) { bfloat16_loop(values, out, n); }
-void rounded_halves_any(const std::byte* codes, std::int64_t first, const CodeTable& table, const RowScales& scales,
-                        std::byte* out, std::int64_t count) {
-  rounded_halves_in_order(codes, first, table, scales, out, count);
-}
-void rounded_e4m3_any(const std::byte* codes, float scale, std::byte* out, std::size_t n) {
-  rounded_e4m3_loop(codes, scale, out, n);
-}
-
-#if defined(__x86_64__)
-[[gnu::target("avx2")]] void bfloat16_avx2(const float* values, std::byte* out, std::size_t n) {
-  bfloat16_loop(values, out, n);
-}
-[[gnu::target("avx2")]] void rounded_halves_avx2(const std::byte* codes, std::int64_t first, const CodeTable& table,
-                                                 const RowScales& scales, std::byte* out, std::int64_t count) {
-  rounded_halves_in_order(codes, first, table, scales, out, count);
-}
-[[gnu::target("avx2")]] void rounded_e4m3_avx2(const std::byte* codes, float scale, std::byte* out, std::size_t n) {
-  rounded_e4m3_loop(codes, scale, out, n);
-}
-const auto kToBfloat16 = has_avx2() ? bfloat16_avx2 : bfloat16_any;
-const auto kRoundHalves = has_avx2() ? rounded_halves_avx2 : rounded_halves_any;
-const auto kRoundE4m3 = has_avx2() ? rounded_e4m3_avx2 : rounded_e4m3_any;
-#else
-constexpr auto kToBfloat16 = bfloat16_any;
-constexpr auto kRoundHalves = rounded_halves_any;
-constexpr auto kRoundE4m3 = rounded_e4m3_any;
-#endif
+const auto kToBfloat16 = for_processor<bfloat16_loop>(bfloat16_loop);
+const auto kRoundHalves = for_processor<rounded_halves_in_order>(rounded_halves_in_order);
+const auto kRoundE4m3 = for_processor<rounded_e4m3_loop>(rounded_e4m3_loop);
 
 }  // namespace
 

@@ -6,7 +6,7 @@
 #include <cstdlib>
 #include <cstring>
 
-#include "libshard/core/processor.h"
+#include "libshard/core/for_processor.h"
 #include "libshard/exec/small_float.h"
 
 // Compiled with -fno-trapping-math, so that choices may be computed in vectors, as cast.cpp is.
@@ -176,56 +176,13 @@ template <std::size_t kBlock>
   }
 }
 
-void column_any(const std::byte* low, const std::byte* high, int shift, int width, float* out, std::size_t n) {
-  column_loop(low, high, shift, width, out, n);
-}
-void blocks_any(float* values, std::int64_t first, std::int64_t block, const float* scales, const float* zeros,
-                std::int64_t n) {
-  blocks_loop(values, first, block, scales, zeros, n);
-}
-
-void e4m3_any(const std::byte* codes, float* out, std::size_t n) { e4m3_loop(codes, out, n); }
-void float16_any(float* values, std::size_t n) { float16_loop(values, n); }
-void multiply_any(float* values, float factor, std::size_t n) { multiply_loop(values, factor, n); }
-void divide_any(float* values, float divisor, std::size_t n) { divide_loop(values, divisor, n); }
-void add_any(float* sums, const float* values, float weight, std::size_t n) { add_loop(sums, values, weight, n); }
-
-#if defined(__x86_64__)
-[[gnu::target("avx2")]] void e4m3_avx2(const std::byte* codes, float* out, std::size_t n) { e4m3_loop(codes, out, n); }
-[[gnu::target("avx2")]] void float16_avx2(float* values, std::size_t n) { float16_loop(values, n); }
-[[gnu::target("avx2")]] void multiply_avx2(float* values, float factor, std::size_t n) {
-  multiply_loop(values, factor, n);
-}
-[[gnu::target("avx2")]] void divide_avx2(float* values, float divisor, std::size_t n) {
-  divide_loop(values, divisor, n);
-}
-[[gnu::target("avx2")]] void add_avx2(float* sums, const float* values, float weight, std::size_t n) {
-  add_loop(sums, values, weight, n);
-}
-[[gnu::target("avx2")]] void column_avx2(const std::byte* low, const std::byte* high, int shift, int width, float* out,
-                                         std::size_t n) {
-  column_loop(low, high, shift, width, out, n);
-}
-[[gnu::target("avx2")]] void blocks_avx2(float* values, std::int64_t first, std::int64_t block, const float* scales,
-                                         const float* zeros, std::int64_t n) {
-  blocks_loop(values, first, block, scales, zeros, n);
-}
-const auto kE4m3 = has_avx2() ? e4m3_avx2 : e4m3_any;
-const auto kFloat16 = has_avx2() ? float16_avx2 : float16_any;
-const auto kMultiply = has_avx2() ? multiply_avx2 : multiply_any;
-const auto kDivide = has_avx2() ? divide_avx2 : divide_any;
-const auto kAdd = has_avx2() ? add_avx2 : add_any;
-const auto kColumn = has_avx2() ? column_avx2 : column_any;
-const auto kBlocks = has_avx2() ? blocks_avx2 : blocks_any;
-#else
-constexpr auto kE4m3 = e4m3_any;
-constexpr auto kFloat16 = float16_any;
-constexpr auto kMultiply = multiply_any;
-constexpr auto kDivide = divide_any;
-constexpr auto kAdd = add_any;
-constexpr auto kColumn = column_any;
-constexpr auto kBlocks = blocks_any;
-#endif
+const auto kE4m3 = for_processor<e4m3_loop>(e4m3_loop);
+const auto kFloat16 = for_processor<float16_loop>(float16_loop);
+const auto kMultiply = for_processor<multiply_loop>(multiply_loop);
+const auto kDivide = for_processor<divide_loop>(divide_loop);
+const auto kAdd = for_processor<add_loop>(add_loop);
+const auto kColumn = for_processor<column_loop>(column_loop);
+const auto kBlocks = for_processor<blocks_loop>(blocks_loop);
 
 }  // namespace
 

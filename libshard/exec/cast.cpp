@@ -5,7 +5,7 @@
 #include <cstring>
 #include <type_traits>
 
-#include "libshard/core/processor.h"
+#include "libshard/core/for_processor.h"
 #include "libshard/exec/convert.h"
 #include "libshard/exec/small_float.h"
 #include "libshard/exec/strided_copy.h"
@@ -73,44 +73,14 @@ using Widen = void (*)(const std::byte*, std::byte*, std::size_t);
 using Narrow = std::int64_t (*)(const std::byte*, std::byte*, std::size_t);
 
 template <class From>
-void widen_any(const std::byte* in, std::byte* out, std::size_t n) {
-  widen_loop<From>(in, out, n);
-}
-
-template <class To, class Wide>
-std::int64_t narrow_any(const std::byte* in, std::byte* out, std::size_t n) {
-  return narrow_loop<To, Wide>(in, out, n);
-}
-
-#if defined(__x86_64__)
-template <class From>
-[[gnu::target("avx2")]] void widen_avx2(const std::byte* in, std::byte* out, std::size_t n) {
-  widen_loop<From>(in, out, n);
-}
-
-template <class To, class Wide>
-[[gnu::target("avx2")]] std::int64_t narrow_avx2(const std::byte* in, std::byte* out, std::size_t n) {
-  return narrow_loop<To, Wide>(in, out, n);
-}
-
-template <class From>
 Widen pick_widen() {
-  return has_avx2() ? widen_avx2<From> : widen_any<From>;
+  return for_processor<widen_loop<From>>(widen_loop<From>);
 }
+
 template <class To, class Wide>
 Narrow pick_narrow() {
-  return has_avx2() ? narrow_avx2<To, Wide> : narrow_any<To, Wide>;
+  return for_processor<narrow_loop<To, Wide>>(narrow_loop<To, Wide>);
 }
-#else
-template <class From>
-Widen pick_widen() {
-  return widen_any<From>;
-}
-template <class To, class Wide>
-Narrow pick_narrow() {
-  return narrow_any<To, Wide>;
-}
-#endif
 
 // --- From DType to types. The instruction set is chosen once per cast, not per block.
 
