@@ -180,6 +180,11 @@ RankPiece cut_rank(std::int64_t rank, std::span<const std::int64_t> shape, std::
 
 }  // namespace
 
+bool cuts_tensors(const Layout& layout) {
+  return std::holds_alternative<RanksLayout>(layout) || std::holds_alternative<MeshLayout>(layout) ||
+         std::holds_alternative<LikeLayout>(layout) || std::holds_alternative<KeepLayout>(layout);
+}
+
 std::vector<RankPiece> place(std::span<const std::int64_t> shape, std::span<const MeshAxis> mesh,
                              std::span<const Placement> placements, std::span<const std::size_t> order) {
   std::int64_t ranks = 1;

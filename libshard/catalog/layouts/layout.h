@@ -64,6 +64,8 @@ struct KeepLayout {};
 struct WholeLayout {};
 
 using Layout = std::variant<WholeLayout, KeepLayout, RanksLayout, MeshLayout, LikeLayout, ShardsLayout, SizeLayout>;
+/// True for layouts that may shard tensors.
+bool cuts_tensors(const Layout& layout);
 
 /// One rank's part of one tensor, in local element order.
 struct RankPiece {

@@ -10,7 +10,6 @@
 #include <vector>
 
 #include "libshard/catalog/targets/target_draft.h"
-#include "libshard/catalog/targets/target_pieces.h"
 #include "libshard/catalog/tree.h"
 #include "libshard/core/box.h"
 #include "libshard/core/checked.h"
