@@ -4,7 +4,7 @@
 
 #include <vector>
 
-#include "libshard/catalog/layouts/piece.h"
+#include "libshard/catalog/layouts/split.h"
 #include "shardtorch/sharded_tensor/factories.h"
 #include "shardtorch/sharded_tensor/functional.h"
 #include "shardtorch/sharded_tensor/ops.h"

@@ -7,7 +7,7 @@
 #include <optional>
 #include <utility>
 
-#include "libshard/catalog/layouts/piece.h"
+#include "libshard/catalog/layouts/split.h"
 #include "libshard/core/box.h"
 #include "libshard/core/checked.h"
 #include "shardtorch/errors.h"

@@ -5,8 +5,8 @@
 #include <random>
 #include <vector>
 
-#include "libshard/catalog/layouts/piece.h"
 #include "libshard/catalog/layouts/placement.h"
+#include "libshard/catalog/layouts/split.h"
 #include "libshard/core/box.h"
 
 namespace shard {

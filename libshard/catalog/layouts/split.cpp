@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <array>
 
-#include "libshard/catalog/layouts/piece.h"
 #include "libshard/core/checked.h"
 #include "libshard/core/error.h"
 

@@ -39,4 +39,8 @@ std::vector<std::int64_t> ends_of(std::span<const std::int64_t> widths, const st
 ///   to n.
 DimRange cut_range(std::int64_t n, const DimCut& cut, const std::string& where);
 
+/// Piece `index` of [0, n) in consecutive pieces of `size`; empty, at n, past the end. CutRule::kChunk's parts are
+/// pieces of ceil(n / parts). \pre no number is negative
+DimRange piece_of(std::int64_t n, std::int64_t size, std::int64_t index);
+
 }  // namespace shard
