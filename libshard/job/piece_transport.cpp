@@ -26,22 +26,14 @@ class ByGroup final : public PieceTransport {
   }
 };
 
-/// A set of objects that are lent and returned.
+/// \pre `things` is not empty
 template <class T>
-class Shelf {
- public:
-  void add(T thing) { things_.push_back(std::move(thing)); }
-  bool is_empty() const { return things_.empty(); }
-  T take() {
-    assert(!things_.empty());
-    T thing = std::move(things_.back());
-    things_.pop_back();
-    return thing;
-  }
-
- private:
-  std::vector<T> things_;
-};
+T take_last(std::vector<T>& things) {
+  assert(!things.empty());
+  T thing = std::move(things.back());
+  things.pop_back();
+  return thing;
+}
 
 /// Pieces are packed in pinned memory, copied to the device, and travel between devices. Buffers are allocated once and
 /// lent for each round and batch, as many as the exchange uses at once.
@@ -50,9 +42,9 @@ class ByLink final : public PieceTransport {
   ByLink(Device& device, DeviceLink& link, std::int64_t unit_bytes) : device_(device), link_(link) {
     constexpr int kRounds = 2, kBatches = 3;
     for (int i = 0; i < kRounds; ++i) {
-      to_send_.add({device.allocate_pinned(unit_bytes), device.allocate(unit_bytes)});
+      to_send_.push_back({device.allocate_pinned(unit_bytes), device.allocate(unit_bytes)});
     }
-    for (int i = 0; i < kBatches; ++i) to_receive_.add({nullptr, device.allocate(unit_bytes)});
+    for (int i = 0; i < kBatches; ++i) to_receive_.push_back({nullptr, device.allocate(unit_bytes)});
   }
 
   bool is_on_device() const override { return true; }
@@ -64,12 +56,12 @@ class ByLink final : public PieceTransport {
     std::unique_ptr<DeviceStream> stream;
     {
       const std::scoped_lock lock(mutex_);
-      stream = streams_.is_empty() ? device_.make_stream() : streams_.take();
+      stream = streams_.empty() ? device_.make_stream() : take_last(streams_);
     }
     stream->copy_in(memory.carried + begin, memory.packed + begin, bytes);
     stream->synchronize();
     const std::scoped_lock lock(mutex_);
-    streams_.add(std::move(stream));
+    streams_.push_back(std::move(stream));
   }
 
   void exchange(Group&, std::span<const std::span<const std::byte>> to,
@@ -82,15 +74,15 @@ class ByLink final : public PieceTransport {
     std::unique_ptr<DeviceBuffer> host, device;
   };
 
-  PieceMemory lend(Shelf<Unit>& shelf, std::int64_t bytes) {
+  PieceMemory lend(std::vector<Unit>& units, std::int64_t bytes) {
     if (bytes == 0) return {};
     const std::scoped_lock lock(mutex_);
-    auto unit = std::make_unique<Unit>(shelf.take());
+    auto unit = std::make_unique<Unit>(take_last(units));
     assert(bytes <= unit->device->size());
-    const auto give_back = [this, &shelf](Unit* lent) {
+    const auto give_back = [this, &units](Unit* lent) {
       const std::unique_ptr<Unit> mine(lent);
       const std::scoped_lock back(mutex_);
-      shelf.add(std::move(*mine));
+      units.push_back(std::move(*mine));
     };
     std::byte* const packed = unit->host == nullptr ? nullptr : unit->host->data();
     std::byte* const carried = unit->device->data();
@@ -100,8 +92,8 @@ class ByLink final : public PieceTransport {
   Device& device_;
   DeviceLink& link_;
   std::mutex mutex_;  ///< Guards everything below.
-  Shelf<Unit> to_send_, to_receive_;
-  Shelf<std::unique_ptr<DeviceStream>> streams_;
+  std::vector<Unit> to_send_, to_receive_;
+  std::vector<std::unique_ptr<DeviceStream>> streams_;
 };
 
 }  // namespace
