@@ -21,42 +21,6 @@ namespace shard {
 
 namespace {
 
-// Names and paths after prefixes are stripped and added and renaming rules are applied.
-
-struct NamedPath {
-  std::string_view name;
-  Path path;
-};
-
-/// The options' renaming rules, compiled. The cost of a name depends on its own changes, not on the number of rules.
-class Renaming {
- public:
-  /// \param nested  whether some path of the source has several parts, so that an added prefix becomes a container.
-  /// \throws Error kInvalidArgument  a malformed renaming rule.
-  Renaming(const SelectionOptions& options, bool nested, Arena& arena);
-  ~Renaming();
-  bool changes_names() const;
-  /// The resulting name and path of an entry. New names and paths are allocated in the arena.
-  NamedPath apply(NamedPath entry);
-  /// \throws Error kInvalidArgument  a prefix to strip that no entry had.
-  void check_used() const;
-
- private:
-  class Rules;
-  std::size_t prefix_of(std::string_view name, std::size_t next) const;
-  void strip(NamedPath& entry, std::size_t prefix);
-  void add(NamedPath& entry, std::string_view prefix);
-
-  const SelectionOptions& options_;
-  const bool nested_;
-  Arena& arena_;
-  std::vector<bool> used_;                                   ///< Whether each prefix to strip was used.
-  HashMap<std::string, std::vector<std::size_t>> prefixes_;  ///< The numbers of each prefix, in rising order.
-  std::vector<std::size_t> prefix_lengths_;                  ///< In rising order.
-  std::unique_ptr<Rules> rules_;
-  std::string scratch_;
-};
-
 /// The '=' between pattern and replacement: the first without a backslash before it (RE2 reads `\=` as '=').
 std::size_t find_equals(std::string_view rule) {
   for (std::size_t i = 0; i < rule.size(); ++i) {
@@ -81,6 +45,92 @@ Error too_large() {
                            PatternSets::kMaxPrograms, PatternSizes::kMaxText));
 }
 
+/// Applies rules in order, each to the result of the rules before it. Invariant: among the rules from `next` on, the
+/// first one that matches the current name is applied. The rules before that one do not match, so they change nothing.
+class RenamingRules {
+ public:
+  explicit RenamingRules(const std::vector<std::string>& texts) {
+    for (const std::string& text : texts) add(text);
+    if (!patterns_.compile()) throw too_large();
+  }
+
+  bool empty() const { return rules_.empty(); }
+
+  /// \returns whether the name was changed.
+  bool apply(std::string& name) const {
+    bool is_changed = false;
+    for (std::size_t at = first_match(name, 0); at < rules_.size(); at = first_match(name, at + 1)) {
+      RE2::GlobalReplace(&name, *rules_[at].pattern, rules_[at].replacement);
+      is_changed = true;
+    }
+    return is_changed;
+  }
+
+ private:
+  struct Rule {
+    std::unique_ptr<RE2> pattern;
+    std::string replacement;
+  };
+
+  void add(const std::string& text) {
+    const std::size_t equals = find_equals(text);
+    if (equals == std::string_view::npos || equals == 0) throw malformed(text);
+    Rule rule{patterns_.add(rules_.size(), text.substr(0, equals)), text.substr(equals + 1)};
+    std::string why;
+    if (rule.pattern == nullptr) throw too_large();
+    if (!rule.pattern->ok()) throw malformed(text).because(rule.pattern->error());
+    if (!rule.pattern->CheckRewriteString(rule.replacement, &why)) throw malformed(text).because(why);
+    rules_.push_back(std::move(rule));
+  }
+
+  std::size_t first_match(std::string_view name, std::size_t next) const {
+    std::vector<std::size_t> matching;
+    patterns_.append_matching(name, matching);
+    std::size_t first = rules_.size();
+    for (const std::size_t rule : matching) {
+      if (rule >= next) first = std::min(first, rule);
+    }
+    return first;
+  }
+
+  std::vector<Rule> rules_;
+  PatternSets patterns_{RE2::UNANCHORED};
+};
+
+// Names and paths after prefixes are stripped and added and renaming rules are applied.
+
+struct NamedPath {
+  std::string_view name;
+  Path path;
+};
+
+/// The options' renaming rules, compiled. The cost of a name depends on its own changes, not on the number of rules.
+class Renaming {
+ public:
+  /// \param nested  whether some path of the source has several parts, so that an added prefix becomes a container.
+  /// \throws Error kInvalidArgument  a malformed renaming rule.
+  Renaming(const SelectionOptions& options, bool nested, Arena& arena);
+  bool changes_names() const;
+  /// The resulting name and path of an entry. New names and paths are allocated in the arena.
+  NamedPath apply(NamedPath entry);
+  /// \throws Error kInvalidArgument  a prefix to strip that no entry had.
+  void check_used() const;
+
+ private:
+  std::size_t prefix_of(std::string_view name, std::size_t next) const;
+  void strip(NamedPath& entry, std::size_t prefix);
+  void add(NamedPath& entry, std::string_view prefix);
+
+  const SelectionOptions& options_;
+  const bool nested_;
+  Arena& arena_;
+  std::vector<bool> used_;                                   ///< Whether each prefix to strip was used.
+  HashMap<std::string, std::vector<std::size_t>> prefixes_;  ///< The numbers of each prefix, in rising order.
+  std::vector<std::size_t> prefix_lengths_;                  ///< In rising order.
+  RenamingRules rules_;
+  std::string scratch_;
+};
+
 std::int64_t joined_size(const PathPart& part) {
   return static_cast<std::int64_t>(part.is_index ? fmt::formatted_size("{}", part.index) : part.key().size());
 }
@@ -97,33 +147,8 @@ int whole_parts(Path path, std::size_t bytes) {
   return rest == 0 ? parts : -1;
 }
 
-/// Applies rules in order, each to the result of the rules before it. Invariant: among the rules from `next` on, the
-/// first one that matches the current name is applied. The rules before that one do not match, so they change nothing.
-class Renaming::Rules {
- public:
-  void add(const std::string& text);
-  void finish();
-  bool empty() const { return rules_.empty(); }
-  /// \returns whether the name was changed.
-  bool apply(std::string& name) const;
-
- private:
-  struct Rule {
-    std::unique_ptr<RE2> pattern;
-    std::string replacement;
-  };
-  std::size_t first_match(std::string_view name, std::size_t next) const;
-
-  std::vector<Rule> rules_;
-  PatternSets patterns_{RE2::UNANCHORED};
-};
-
 Renaming::Renaming(const SelectionOptions& options, bool nested, Arena& arena)
-    : options_(options),
-      nested_(nested),
-      arena_(arena),
-      used_(options.strip_prefix.size()),
-      rules_(std::make_unique<Rules>()) {
+    : options_(options), nested_(nested), arena_(arena), used_(options.strip_prefix.size()), rules_(options.rename) {
   for (std::size_t i = 0; i < options.strip_prefix.size(); ++i) {
     const std::string& prefix = options.strip_prefix[i];
     if (prefix.empty()) throw Error(ErrorCode::kInvalidArgument, "cannot strip an empty prefix");
@@ -131,56 +156,18 @@ Renaming::Renaming(const SelectionOptions& options, bool nested, Arena& arena)
     prefix_lengths_.push_back(prefix.size());
   }
   sort_unique(prefix_lengths_);
-  for (const std::string& text : options.rename) rules_->add(text);
-  rules_->finish();
 }
-
-void Renaming::Rules::add(const std::string& text) {
-  const std::size_t equals = find_equals(text);
-  if (equals == std::string_view::npos || equals == 0) throw malformed(text);
-  Rule rule{patterns_.add(rules_.size(), text.substr(0, equals)), text.substr(equals + 1)};
-  std::string why;
-  if (rule.pattern == nullptr) throw too_large();
-  if (!rule.pattern->ok()) throw malformed(text).because(rule.pattern->error());
-  if (!rule.pattern->CheckRewriteString(rule.replacement, &why)) throw malformed(text).because(why);
-  rules_.push_back(std::move(rule));
-}
-
-void Renaming::Rules::finish() {
-  if (!patterns_.compile()) throw too_large();
-}
-
-std::size_t Renaming::Rules::first_match(std::string_view name, std::size_t next) const {
-  std::vector<std::size_t> matching;
-  patterns_.append_matching(name, matching);
-  std::size_t first = rules_.size();
-  for (const std::size_t rule : matching) {
-    if (rule >= next) first = std::min(first, rule);
-  }
-  return first;
-}
-
-bool Renaming::Rules::apply(std::string& name) const {
-  bool is_changed = false;
-  for (std::size_t at = first_match(name, 0); at < rules_.size(); at = first_match(name, at + 1)) {
-    RE2::GlobalReplace(&name, *rules_[at].pattern, rules_[at].replacement);
-    is_changed = true;
-  }
-  return is_changed;
-}
-
-Renaming::~Renaming() = default;
 
 bool Renaming::changes_names() const {
-  return !options_.strip_prefix.empty() || !options_.add_prefix.empty() || !rules_->empty();
+  return !options_.strip_prefix.empty() || !options_.add_prefix.empty() || !rules_.empty();
 }
 
 NamedPath Renaming::apply(NamedPath entry) {
   for (std::size_t i = prefix_of(entry.name, 0); i < used_.size(); i = prefix_of(entry.name, i + 1)) strip(entry, i);
   for (const std::string& prefix : options_.add_prefix) add(entry, prefix);
-  if (rules_->empty()) return entry;
+  if (rules_.empty()) return entry;
   scratch_ = entry.name;
-  if (rules_->apply(scratch_) && scratch_ != entry.name) entry = {arena_.copy(scratch_), {}};
+  if (rules_.apply(scratch_) && scratch_ != entry.name) entry = {arena_.copy(scratch_), {}};
   return entry;
 }
 
