@@ -1,4 +1,5 @@
-/// \file Reads boxes of source pieces into memory, with any strides on either side. Inside libshard/exec only.
+/// \file Reads boxes of source pieces into memory, with any strides on either side. Inside libshard/exec and
+///   libshard/job only.
 #pragma once
 
 #include <cstddef>

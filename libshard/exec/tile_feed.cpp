@@ -80,21 +80,4 @@ void for_each_need(const Plan& plan, const Unit& unit, const Box& box,
   }
 }
 
-struct BoxReader::Impl {
-  PieceReader reader;
-  std::vector<std::byte> staging;
-};
-
-BoxReader::BoxReader(const Catalog& source, const Reader& reader, SourceChecks& checks, Progress& progress,
-                     std::int64_t staging_bytes, std::stop_token stop)
-    : impl_(std::make_unique<Impl>(Impl{PieceReader(source, reader, checks, progress, std::move(stop)),
-                                        std::vector<std::byte>(static_cast<std::size_t>(staging_bytes))})) {}
-BoxReader::~BoxReader() = default;
-
-void BoxReader::read(const Piece& piece, const Box& box, std::int64_t element_bytes, std::span<std::byte> out) {
-  Numbers strides;
-  const BufferBox packed = row_major_box(box, out.data(), strides);
-  impl_->reader.read(piece, box, static_cast<std::size_t>(element_bytes), std::span(&packed, 1), impl_->staging);
-}
-
 }  // namespace shard

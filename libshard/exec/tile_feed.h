@@ -5,20 +5,15 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
-#include <memory>
 #include <optional>
 #include <span>
-#include <stop_token>
 #include <vector>
 
-#include "libshard/checkpoint/reader.h"
 #include "libshard/core/box.h"
 #include "libshard/exec/checksums.h"
 #include "libshard/plan/plan.h"
 
 namespace shard {
-
-struct Progress;
 
 /// A box of a unit in memory, packed row-major. Ownership: a view.
 struct ReceivedBox {
@@ -55,22 +50,6 @@ void for_each_need(const Plan& plan, const Unit& unit, std::int64_t tile,
 /// Does the same for a part of a tile.
 void for_each_need(const Plan& plan, const Unit& unit, const Box& tile_part,
                    const std::function<void(std::uint32_t piece, const Box& box)>& each);
-
-/// Reads boxes of a source's storages, packed row-major. Threads: each thread needs its own.
-class BoxReader {
- public:
-  /// Memory: `staging_bytes`. Ownership: all arguments must outlive it.
-  BoxReader(const Catalog& source, const Reader& reader, SourceChecks& checks, Progress& progress,
-            std::int64_t staging_bytes, std::stop_token stop);
-  ~BoxReader();
-  /// Reads `box` into `out`, which has exactly its size. \pre `box` is inside `piece` \throws Error  as
-  /// RandomReader::read_at; kInterrupted
-  void read(const Piece& piece, const Box& box, std::int64_t element_bytes, std::span<std::byte> out);
-
- private:
-  struct Impl;
-  std::unique_ptr<Impl> impl_;
-};
 
 /// Appends to `runs` the CRC-32 of every run of the piece's storage in a box that another rank read and sent, if the
 /// storage has a checksum to which they contribute. \returns false, with nothing appended, if they are unknown: the box

@@ -11,6 +11,8 @@
 
 #include "libshard/core/checked.h"
 #include "libshard/core/error.h"
+#include "libshard/exec/piece_reader.h"
+#include "libshard/plan/order.h"
 
 namespace shard {
 
@@ -322,7 +324,8 @@ bool Exchange::waits() const {
 
 /// Reads and packs the boxes that are sent in the next round.
 void Exchange::pack(const std::stop_token& stop) {
-  BoxReader reader(source_, of_.reader, of_.source_checks, of_.progress, unit_bytes_ / kMostPackers, stop);
+  PieceReader reader(source_, of_.reader, of_.source_checks, of_.progress, stop);
+  std::vector<std::byte> staging(static_cast<std::size_t>(unit_bytes_ / kMostPackers));
   std::unique_lock lock(mutex_);
   for (;;) {
     changed_.wait(lock, [this] { return is_over_ || must_end() || shipment_.taken < shipment_.boxes.size(); });
@@ -332,8 +335,10 @@ void Exchange::pack(const std::stop_token& stop) {
     const PieceMemory memory = shipment_.memory;
     const std::int64_t begin = shipment_.begins[i];
     lock.unlock();
-    const std::span to(memory.packed + begin, static_cast<std::size_t>(box.bytes));
-    reader.read(box.piece, Box(box.offsets, box.sizes), box.element_bytes, to);
+    const Box wanted(box.offsets, box.sizes);
+    Numbers strides;
+    const BufferBox packed = row_major_box(wanted, memory.packed + begin, strides);
+    reader.read(box.piece, wanted, static_cast<std::size_t>(box.element_bytes), std::span(&packed, 1), staging);
     of_.transport.seal(memory, begin, box.bytes);
     lock.lock();
     ++shipment_.packed;

@@ -1,5 +1,5 @@
-/// \file The order in which strides visit a box's elements, and slabs along it. Inside libshard/plan and libshard/exec
-///   only.
+/// \file The order in which strides visit a box's elements, and slabs along it. Inside libshard/plan, libshard/exec
+///   and libshard/job only.
 #pragma once
 
 #include <algorithm>

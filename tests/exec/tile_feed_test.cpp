@@ -1,4 +1,4 @@
-// Which boxes of source pieces a tile needs, and how boxes are read packed.
+// Which boxes of source pieces a tile needs.
 #include "libshard/exec/tile_feed.h"
 
 #include <gmock/gmock.h>
@@ -85,26 +85,6 @@ TEST(Feed, TakesWhatHasArrivedAndReadsTheRest) {
   EXPECT_EQ(files.owned[1]->bytes, expected);
   EXPECT_EQ(feed.done_count(), 1);
   EXPECT_EQ(files.owned[0]->bytes, std::vector<std::byte>(8));
-}
-
-TEST(BoxReader, PacksABoxRowMajor) {
-  const Catalog source = two_pieces();
-  std::vector<std::byte> rows(16);
-  for (std::size_t i = 0; i < rows.size(); ++i) rows[i] = static_cast<std::byte>(i);
-  const MemoryReader reader(source, {rows, rows});
-  SourceChecks checks(source);
-  Progress progress;
-  BoxReader boxes(source, reader, checks, progress, 4096, {});
-  Arena arena;
-  Piece piece;
-  piece.offsets = arena.zeros(2);
-  piece.sizes = arena.dims(std::vector<std::int64_t>{4, 4});
-  piece.strides = arena.dims(std::vector<std::int64_t>{4, 1});
-  std::vector<std::byte> out(6);
-  boxes.read(piece, Box(std::vector<std::int64_t>{1, 1}, std::vector<std::int64_t>{3, 2}), 1, out);
-  std::vector<int> numbers;
-  for (const std::byte byte : out) numbers.push_back(std::to_integer<int>(byte));
-  EXPECT_THAT(numbers, ElementsAre(5, 6, 9, 10, 13, 14));
 }
 
 }  // namespace
