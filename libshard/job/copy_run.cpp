@@ -8,7 +8,6 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
-#include <numeric>
 #include <set>
 #include <span>
 #include <string>
@@ -70,56 +69,23 @@ Error CommitWatch::lost(int rank) const {
       .suggest(Remedy::kReplaceDestination);
 }
 
-/// The number of items that each rank will send to this one.
-template <class Item>
-std::vector<std::size_t> exchange_counts(Group& group, std::span<const std::vector<Item>> outgoing) {
-  std::vector<std::uint64_t> sent, counts(outgoing.size());
-  for (const std::vector<Item>& each : outgoing) sent.push_back(each.size());
-  std::vector<std::span<const std::byte>> to;
-  std::vector<std::span<std::byte>> from;
-  for (std::size_t rank = 0; rank < outgoing.size(); ++rank) {
-    const bool is_other = rank != static_cast<std::size_t>(group.rank());
-    const std::size_t count = is_other ? 1 : 0;
-    to.push_back(std::as_bytes(std::span(sent).subspan(rank, count)));
-    from.push_back(std::as_writable_bytes(std::span(counts).subspan(rank, count)));
-  }
-  group.exchange(to, from);
-  return {counts.begin(), counts.end()};
-}
-
 /// Sends each run to `owners[storages[run.storage].file]`. Collective.
 /// \returns the runs that other ranks sent to this one. \throws Error kPeer
 /// Cost: an exchange of 8 bytes with each rank, then the runs themselves.
 std::vector<CrcRun> send_to_owners(Group& group, std::span<const CrcRun> runs, std::span<const Storage> storages,
                                    std::span<const int> owners) {
-  const auto ranks = static_cast<std::size_t>(group.size()), own = static_cast<std::size_t>(group.rank());
-  std::vector<std::vector<CrcRun>> outgoing(ranks);
-  for (const CrcRun& run : runs) outgoing[static_cast<std::size_t>(owners[storages[run.storage].file])].push_back(run);
-  outgoing[own].clear();
-  const std::vector<std::size_t> counts = exchange_counts(group, std::span<const std::vector<CrcRun>>(outgoing));
-  const std::size_t total = std::accumulate(counts.begin(), counts.end(), std::size_t{0});
-  std::vector<CrcRun> incoming(total);
-  std::vector<std::span<const std::byte>> to;
-  std::vector<std::span<std::byte>> from;
-  std::size_t begin = 0;
-  for (std::size_t rank = 0; rank < ranks; ++rank) {
-    to.push_back(std::as_bytes(std::span(outgoing[rank])));
-    from.push_back(std::as_writable_bytes(std::span(incoming).subspan(begin, counts[rank])));
-    begin += counts[rank];
+  std::vector<Bytes> outgoing(static_cast<std::size_t>(group.size()));
+  for (const CrcRun& run : runs) {
+    const std::span<const std::byte> bytes = std::as_bytes(std::span(&run, 1));
+    Bytes& to = outgoing[static_cast<std::size_t>(owners[storages[run.storage].file])];
+    to.insert(to.end(), bytes.begin(), bytes.end());
   }
-  group.exchange(to, from);
-  return incoming;
-}
-
-/// Sends each rank a message. Collective. \returns the messages of all ranks to this one, by rank; its own is empty
-std::vector<Bytes> exchange_messages(Group& group, const std::vector<Bytes>& outgoing) {
-  const std::vector<std::size_t> counts = exchange_counts(group, std::span<const Bytes>(outgoing));
-  std::vector<Bytes> incoming;
-  std::vector<std::span<const std::byte>> to(outgoing.begin(), outgoing.end());
-  to[static_cast<std::size_t>(group.rank())] = {};
-  for (const std::size_t count : counts) incoming.emplace_back(count);
-  std::vector<std::span<std::byte>> from(incoming.begin(), incoming.end());
-  group.exchange(to, from);
+  std::vector<CrcRun> incoming;
+  for (const Bytes& each : all_to_all(group, outgoing)) {
+    const std::size_t begin = incoming.size();
+    incoming.resize(begin + each.size() / sizeof(CrcRun));
+    std::ranges::copy(each, std::as_writable_bytes(std::span(incoming).subspan(begin)).begin());
+  }
   return incoming;
 }
 
@@ -435,7 +401,7 @@ void CopyRun::exchange_shared_bytes() {
   }
   std::vector<Bytes> messages;
   for (WireWriter& each : outgoing) messages.push_back(each.take());
-  const std::vector<Bytes> received = exchange_messages(group_, messages);
+  const std::vector<Bytes> received = all_to_all(group_, messages);
   collective_step(group_, {.stop = job_.stop}, [&](const std::stop_token&) { write_received(received); });
 }
 

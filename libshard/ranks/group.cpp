@@ -1,7 +1,6 @@
 #include "libshard/ranks/group.h"
 
 #include <algorithm>
-#include <numeric>
 
 namespace shard {
 
@@ -65,6 +64,26 @@ std::vector<Bytes> all_gather(Group& group, std::span<const std::byte> own) {
   const auto ranks = static_cast<std::size_t>(group.size());
   const std::vector<std::span<const std::byte>> to(ranks, own);
   std::vector<std::span<std::byte>> from(ranks);
+  std::vector<Bytes> pieces = received_pieces(sizes, from);
+  group.exchange(to, from);
+  return pieces;
+}
+
+std::vector<Bytes> all_to_all(Group& group, std::span<const Bytes> outgoing) {
+  const std::size_t ranks = outgoing.size(), own = static_cast<std::size_t>(group.rank());
+  std::vector<std::uint64_t> sent(ranks), sizes(ranks);
+  std::vector<std::span<const std::byte>> to(ranks);
+  std::vector<std::span<std::byte>> from(ranks);
+  for (std::size_t rank = 0; rank < ranks; ++rank) {
+    if (rank == own) continue;
+    sent[rank] = outgoing[rank].size();
+    to[rank] = std::as_bytes(std::span(sent).subspan(rank, 1));
+    from[rank] = std::as_writable_bytes(std::span(sizes).subspan(rank, 1));
+  }
+  group.exchange(to, from);
+  for (std::size_t rank = 0; rank < ranks; ++rank) {
+    if (rank != own) to[rank] = outgoing[rank];
+  }
   std::vector<Bytes> pieces = received_pieces(sizes, from);
   group.exchange(to, from);
   return pieces;

@@ -129,6 +129,13 @@ void gathers_pieces_of_any_size(Group& group) {
   for (int i = 0; i < group.size(); ++i) {
     require(pieces[static_cast<std::size_t>(i)] == pattern(i, 1, uneven(i, 1)), fmt::format("the piece of rank {}", i));
   }
+  std::vector<Bytes> outgoing;
+  for (int to = 0; to < group.size(); ++to) outgoing.push_back(pattern(group.rank(), to, uneven(group.rank(), to)));
+  const std::vector<Bytes> incoming = all_to_all(group, outgoing);
+  for (int from = 0; from < group.size(); ++from) {
+    const Bytes expected = from == group.rank() ? Bytes() : pattern(from, group.rank(), uneven(from, group.rank()));
+    require(incoming[static_cast<std::size_t>(from)] == expected, fmt::format("the piece that rank {} sent", from));
+  }
   const Bytes told = broadcast(group, pattern(group.rank(), 2, 77), group.size() - 1);
   require(told == pattern(group.size() - 1, 2, 77), "what the last rank told");
 }
