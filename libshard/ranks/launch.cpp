@@ -102,55 +102,49 @@ Launch torchrun(const Variables& variables) {
   return launch;
 }
 
+/// The variables of one launcher of MPI. Without one that names the job, the job has the launcher's name.
+struct MpiVariables {
+  Launcher launcher;
+  std::string_view rank, size, local_rank, local_size, job;
+};
+constexpr std::array<MpiVariables, 3> kMpi{{
+    {Launcher::kOpenMpi, "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK",
+     "OMPI_COMM_WORLD_LOCAL_SIZE", "PMIX_NAMESPACE"},
+    {Launcher::kMvapich, "MV2_COMM_WORLD_RANK", "MV2_COMM_WORLD_SIZE", "MV2_COMM_WORLD_LOCAL_RANK",
+     "MV2_COMM_WORLD_LOCAL_SIZE", ""},
+    {Launcher::kPmi, "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS", "PMI_ID"},
+}};
+/// \pre `launcher` is in kMpi
+const MpiVariables& mpi_variables(Launcher launcher) {
+  return *std::ranges::find(kMpi, launcher, &MpiVariables::launcher);
+}
+
 /// Checks for variables that were set by hand or remain from a shell, under a launcher of MPI whose variables differ. A
 /// torchrun may well be one rank of a different launcher.
 void check_set_by_hand(const Variables& variables) {
-  constexpr std::array<std::array<std::string_view, 2>, 3> kOthers{{{"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"},
-                                                                    {"MV2_COMM_WORLD_RANK", "MV2_COMM_WORLD_SIZE"},
-                                                                    {"PMI_RANK", "PMI_SIZE"}}};
   if (variables.has("TORCHELASTIC_RUN_ID")) return;
   const std::string rank = *variables.text("RANK"), size = *variables.text("WORLD_SIZE");
-  for (const auto& [other_rank, other_size] : kOthers) {
-    const auto its_rank = variables.text(other_rank), its_size = variables.text(other_size);
+  for (const MpiVariables& mpi : kMpi) {
+    const auto its_rank = variables.text(mpi.rank), its_size = variables.text(mpi.size);
     if (!its_rank || !its_size || (*its_rank == rank && *its_size == size)) continue;
-    throw wrong(fmt::format("RANK={}, WORLD_SIZE={} contradict {}={}, {}={}", rank, size, other_rank, *its_rank,
-                            other_size, *its_size))
+    throw wrong(fmt::format("RANK={}, WORLD_SIZE={} contradict {}={}, {}={}", rank, size, mpi.rank, *its_rank, mpi.size,
+                            *its_size))
         .hint("unset RANK and WORLD_SIZE")
         .suggest(Remedy::kNameLauncher);
   }
 }
 
-/// Reads the variables that all launchers of MPI share.
-Launch of_mpi(const Variables& variables, Launcher launcher, std::string_view rank, std::string_view size,
-              std::string_view local_rank, std::string_view local_size) {
-  variables.require_all({rank, size});
+Launch read_mpi(const Variables& variables, const MpiVariables& mpi) {
+  variables.require_all({mpi.rank, mpi.size});
   Launch launch;
-  launch.launcher = launcher;
-  variables.read_rank(launch, rank, size);
-  variables.read_local(launch, local_rank, local_size);
+  launch.launcher = mpi.launcher;
+  variables.read_rank(launch, mpi.rank, mpi.size);
+  variables.read_local(launch, mpi.local_rank, mpi.local_size);
   variables.read_address(launch);
-  return launch;
-}
-
-Launch open_mpi(const Variables& variables) {
-  Launch launch = of_mpi(variables, Launcher::kOpenMpi, "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE",
-                         "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE");
-  launch.job = variables.text("PMIX_NAMESPACE").value_or("ompi");
+  launch.job = variables.text(mpi.job).value_or(std::string(launcher_name(mpi.launcher)));
+  if (mpi.launcher != Launcher::kOpenMpi) return launch;
   launch.session_folder = variables.text("OMPI_MCA_orte_jobfam_session_dir").value_or("");
   launch.token = variables.text("OMPI_MCA_orte_precondition_transports").value_or("");  // A random key of the job.
-  return launch;
-}
-
-Launch mvapich(const Variables& variables) {
-  Launch launch = of_mpi(variables, Launcher::kMvapich, "MV2_COMM_WORLD_RANK", "MV2_COMM_WORLD_SIZE",
-                         "MV2_COMM_WORLD_LOCAL_RANK", "MV2_COMM_WORLD_LOCAL_SIZE");
-  launch.job = "mvapich";
-  return launch;
-}
-
-Launch pmi(const Variables& variables) {
-  Launch launch = of_mpi(variables, Launcher::kPmi, "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS");
-  launch.job = variables.text("PMI_ID").value_or("pmi");
   return launch;
 }
 
@@ -205,39 +199,24 @@ Launch slurm(const Variables& variables) {
   return launch;
 }
 
-struct Kind {
-  std::string_view name;
-  bool (*is_set)(const Variables& variables);
-  Launch (*read)(const Variables& variables);
-};
-constexpr std::array kKinds{
-    Kind{"torchrun",
-         [](const Variables& v) {
-           return v.has_any({"RANK", "WORLD_SIZE", "TORCHELASTIC_RUN_ID"});
-         },
-         torchrun},
-    Kind{"ompi",
-         [](const Variables& v) {
-           return v.has_any({"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"});
-         },
-         open_mpi},
-    Kind{"mvapich",
-         [](const Variables& v) {
-           return v.has_any({"MV2_COMM_WORLD_RANK", "MV2_COMM_WORLD_SIZE"});
-         },
-         mvapich},
-    Kind{"pmi",
-         [](const Variables& v) {
-           return v.has_any({"PMI_RANK", "PMI_SIZE"});
-         },
-         pmi},
-    Kind{"slurm",
-         [](const Variables& v) {
-           return v.has("SLURM_STEP_ID") &&
-                  v.text("SLURM_STEP_NUM_TASKS").value_or(v.text("SLURM_NTASKS").value_or("1")) != "1";
-         },
-         slurm},
-};
+/// The launchers that set variables, in the order in which they are looked for.
+constexpr std::array kLaunchers{Launcher::kTorchrun, Launcher::kOpenMpi, Launcher::kMvapich, Launcher::kPmi,
+                                Launcher::kSlurm};
+
+bool is_set(const Variables& variables, Launcher launcher) {
+  if (launcher == Launcher::kTorchrun) return variables.has_any({"RANK", "WORLD_SIZE", "TORCHELASTIC_RUN_ID"});
+  if (launcher == Launcher::kSlurm) {
+    const std::string tasks = variables.text("SLURM_NTASKS").value_or("1");
+    return variables.has("SLURM_STEP_ID") && variables.text("SLURM_STEP_NUM_TASKS").value_or(tasks) != "1";
+  }
+  const MpiVariables& mpi = mpi_variables(launcher);
+  return variables.has_any({mpi.rank, mpi.size});
+}
+
+Launch read_launch(const Variables& variables, Launcher launcher) {
+  if (launcher == Launcher::kTorchrun) return torchrun(variables);
+  return launcher == Launcher::kSlurm ? slurm(variables) : read_mpi(variables, mpi_variables(launcher));
+}
 
 Launch by_hand(const LaunchOptions& options) {
   if (!options.rank || !options.world_size)
@@ -278,15 +257,15 @@ Launch find(const LaunchOptions& options, const Variables& variables) {
   if (options.rank || options.world_size) return by_hand(options);
   if (options.launcher == "none") return {};
   if (options.launcher != "auto") {
-    const auto* kind = std::ranges::find(kKinds, options.launcher, &Kind::name);
-    if (kind == kKinds.end()) throw wrong(fmt::format("unknown launcher '{}'", options.launcher));
-    if (kind->is_set(variables)) return kind->read(variables);
+    const auto* launcher = std::ranges::find(kLaunchers, options.launcher, launcher_name);
+    if (launcher == kLaunchers.end()) throw wrong(fmt::format("unknown launcher '{}'", options.launcher));
+    if (is_set(variables, *launcher)) return read_launch(variables, *launcher);
     throw wrong(fmt::format("launcher {} was requested, but its environment variables are not set", options.launcher));
   }
-  for (const Kind& kind : kKinds) {
-    if (!kind.is_set(variables)) continue;
-    const Launch launch = kind.read(variables);
-    if (launch.launcher == Launcher::kTorchrun) check_set_by_hand(variables);
+  for (const Launcher launcher : kLaunchers) {
+    if (!is_set(variables, launcher)) continue;
+    const Launch launch = read_launch(variables, launcher);
+    if (launcher == Launcher::kTorchrun) check_set_by_hand(variables);
     return launch;
   }
   if (variables.has("PMIX_RANK")) {
