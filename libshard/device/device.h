@@ -30,10 +30,6 @@ struct DeviceInfo {
   std::int64_t memory_bytes = 0;
 };
 
-struct DeviceMemory {
-  std::int64_t free_bytes = 0, total_bytes = 0;
-};
-
 /// Memory of a device, or memory of the host that a device can access at full speed ("pinned"). Its content is
 /// undefined until it is written. Ownership: owns the memory; streams must have finished using it. Must not outlive its
 /// device.
@@ -66,9 +62,6 @@ class DeviceStream {
 
   virtual void copy_in(std::byte* to, const std::byte* from_pinned, std::int64_t bytes) = 0;
   virtual void copy_out(std::byte* to_pinned, const std::byte* from, std::int64_t bytes) = 0;
-  /// Copies between two addresses in this device's memory.
-  virtual void copy(std::byte* to, const std::byte* from, std::int64_t bytes) = 0;
-
   /// Does the same as strided_copy (exec/strided_copy.h), between addresses of the device. The spans need to be valid
   /// only during the call.
   virtual void strided_copy(std::span<const std::int64_t> sizes, const std::byte* from,
@@ -104,7 +97,7 @@ class Device {
  public:
   virtual ~Device() = default;
   virtual const DeviceInfo& info() const = 0;
-  virtual DeviceMemory memory() const = 0;
+  virtual std::int64_t free_bytes() const = 0;
   /// \throws Error kResource  the device has too little memory; the error gives both numbers.
   virtual std::unique_ptr<DeviceBuffer> allocate(std::int64_t bytes) = 0;
   /// Memory of the host that copy_in and copy_out can access. \throws Error kResource

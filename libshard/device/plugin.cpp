@@ -23,12 +23,8 @@ struct ServedLink {
   std::unique_ptr<DeviceLink> link;
 };
 
-bool serve_memory(void* device, std::int64_t* free_bytes, std::int64_t* total_bytes, const ErrorSink* errors) {
-  return put_error(errors, [&] {
-    const DeviceMemory memory = device_at(device).memory();
-    *free_bytes = memory.free_bytes;
-    *total_bytes = memory.total_bytes;
-  });
+bool serve_free_bytes(void* device, std::int64_t* bytes, const ErrorSink* errors) {
+  return put_error(errors, [&] { *bytes = device_at(device).free_bytes(); });
 }
 
 bool serve_allocate(void* device, std::int64_t bytes, bool is_pinned, CBuffer* made, const ErrorSink* errors) {
@@ -61,18 +57,12 @@ bool serve_synchronize_event(void* event, const ErrorSink* errors) {
   return put_error(errors, [&] { event_at(event).synchronize(); });
 }
 
-bool serve_copy(void* stream, CCopy how, std::byte* to, const std::byte* from, std::int64_t bytes,
-                const ErrorSink* errors) {
-  return put_error(errors, [&] {
-    switch (how) {
-      case CCopy::kIn:
-        return stream_at(stream).copy_in(to, from, bytes);
-      case CCopy::kOut:
-        return stream_at(stream).copy_out(to, from, bytes);
-      case CCopy::kInside:
-        return stream_at(stream).copy(to, from, bytes);
-    }
-  });
+bool serve_copy_in(void* stream, std::byte* to, const std::byte* from, std::int64_t bytes, const ErrorSink* errors) {
+  return put_error(errors, [&] { stream_at(stream).copy_in(to, from, bytes); });
+}
+
+bool serve_copy_out(void* stream, std::byte* to, const std::byte* from, std::int64_t bytes, const ErrorSink* errors) {
+  return put_error(errors, [&] { stream_at(stream).copy_out(to, from, bytes); });
 }
 
 bool serve_strided_copy(void* stream, CBox box, const std::byte* from, std::byte* to, const ErrorSink* errors) {
@@ -114,13 +104,14 @@ void serve_destroy(void* address) {
   delete static_cast<Served*>(address);
 }
 
-constexpr DeviceFunctions kServed{.memory = serve_memory,
+constexpr DeviceFunctions kServed{.free_bytes = serve_free_bytes,
                                   .allocate = serve_allocate,
                                   .make_stream = serve_make_stream,
                                   .make_event = serve_make_event,
                                   .connect = serve_connect,
                                   .synchronize_event = serve_synchronize_event,
-                                  .copy = serve_copy,
+                                  .copy_in = serve_copy_in,
+                                  .copy_out = serve_copy_out,
                                   .strided_copy = serve_strided_copy,
                                   .cast = serve_cast,
                                   .record = serve_record,
@@ -176,13 +167,10 @@ class ImportedStream final : public DeviceStream {
       : functions_(functions), stream_(stream, functions.destroy_stream) {}
 
   void copy_in(std::byte* to, const std::byte* from, std::int64_t bytes) override {
-    call(functions_.copy, stream_.get(), CCopy::kIn, to, from, bytes);
+    call(functions_.copy_in, stream_.get(), to, from, bytes);
   }
   void copy_out(std::byte* to, const std::byte* from, std::int64_t bytes) override {
-    call(functions_.copy, stream_.get(), CCopy::kOut, to, from, bytes);
-  }
-  void copy(std::byte* to, const std::byte* from, std::int64_t bytes) override {
-    call(functions_.copy, stream_.get(), CCopy::kInside, to, from, bytes);
+    call(functions_.copy_out, stream_.get(), to, from, bytes);
   }
   void strided_copy(std::span<const std::int64_t> sizes, const std::byte* from,
                     std::span<const std::int64_t> from_strides, std::byte* to, std::span<const std::int64_t> to_strides,
@@ -228,10 +216,10 @@ class ImportedDevice final : public Device {
       : functions_(*plain.functions), device_(plain.device, plain.functions->destroy_device), info_(std::move(info)) {}
 
   const DeviceInfo& info() const override { return info_; }
-  DeviceMemory memory() const override {
-    DeviceMemory memory;
-    call(functions_.memory, device_.get(), &memory.free_bytes, &memory.total_bytes);
-    return memory;
+  std::int64_t free_bytes() const override {
+    std::int64_t bytes = 0;
+    call(functions_.free_bytes, device_.get(), &bytes);
+    return bytes;
   }
   std::unique_ptr<DeviceBuffer> allocate(std::int64_t bytes) override { return allocate(bytes, false); }
   std::unique_ptr<DeviceBuffer> allocate_pinned(std::int64_t bytes) override { return allocate(bytes, true); }

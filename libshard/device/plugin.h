@@ -31,12 +31,10 @@ struct CBox {
   std::size_t dimensions, element_bytes;
 };
 
-enum class CCopy : int { kIn, kOut, kInside };
-
 /// The operations of device.h, with its preconditions, errors and threads. Operations that can fail return false on
 /// errors.
 struct DeviceFunctions {
-  bool (*memory)(void* device, std::int64_t* free_bytes, std::int64_t* total_bytes, const ErrorSink* errors);
+  bool (*free_bytes)(void* device, std::int64_t* bytes, const ErrorSink* errors);
   bool (*allocate)(void* device, std::int64_t bytes, bool is_pinned, CBuffer* made, const ErrorSink* errors);
   bool (*make_stream)(void* device, void** made, const ErrorSink* errors);
   bool (*make_event)(void* device, void** made, const ErrorSink* errors);
@@ -45,8 +43,8 @@ struct DeviceFunctions {
 
   bool (*synchronize_event)(void* event, const ErrorSink* errors);
 
-  bool (*copy)(void* stream, CCopy how, std::byte* to, const std::byte* from, std::int64_t bytes,
-               const ErrorSink* errors);
+  bool (*copy_in)(void* stream, std::byte* to, const std::byte* from, std::int64_t bytes, const ErrorSink* errors);
+  bool (*copy_out)(void* stream, std::byte* to, const std::byte* from, std::int64_t bytes, const ErrorSink* errors);
   bool (*strided_copy)(void* stream, CBox box, const std::byte* from, std::byte* to, const ErrorSink* errors);
   bool (*cast)(void* stream, int from, ConstBytes in, int to, MutableBytes out, std::int64_t* overflows,
                const ErrorSink* errors);
@@ -88,7 +86,7 @@ struct DevicePlugin {
 };
 /// The name of the entry; its number changes with the structures here, and the bytes of a
 /// DeviceSystem.
-inline constexpr char kDevicePluginEntry[] = "shard_devices_2";
+inline constexpr char kDevicePluginEntry[] = "shard_devices_3";
 using GetDevicePlugin = const DevicePlugin* (*)();
 
 /// The implementation of a plug-in's functions.

@@ -192,7 +192,7 @@ std::function<std::size_t(std::span<const Piece>)> replica_choice(const Catalog&
 /// programs.
 std::int64_t own_memory(const CopyJob& job) {
   if (job.device == nullptr) return job.max_memory_bytes;
-  const std::int64_t free_bytes = job.device->memory().free_bytes;
+  const std::int64_t free_bytes = job.device->free_bytes();
   return std::min(job.max_memory_bytes, free_bytes - free_bytes / 8);
 }
 

@@ -55,4 +55,4 @@ constexpr DevicePlugin kPlugin{
 }  // namespace
 }  // namespace shard::testing
 
-extern "C" const shard::DevicePlugin* shard_devices_2() { return &shard::testing::kPlugin; }
+extern "C" const shard::DevicePlugin* shard_devices_3() { return &shard::testing::kPlugin; }

@@ -82,12 +82,6 @@ class DoubleStream final : public DeviceStream {
     device_.counters().bytes_out += bytes;
     queue_->add([=] { std::memcpy(to, from, static_cast<std::size_t>(bytes)); });
   }
-  void copy(std::byte* to, const std::byte* from, std::int64_t bytes) override {
-    device_.check(DeviceDouble::Place::kDevice, to, bytes);
-    device_.check(DeviceDouble::Place::kDevice, from, bytes);
-    device_.counters().bytes_copied += bytes;
-    queue_->add([=] { std::memcpy(to, from, static_cast<std::size_t>(bytes)); });
-  }
 
   void strided_copy(std::span<const std::int64_t> sizes, const std::byte* from,
                     std::span<const std::int64_t> from_strides, std::byte* to, std::span<const std::int64_t> to_strides,
@@ -202,13 +196,12 @@ DeviceDouble::DeviceDouble(const DoubleOptions& options) : options_(options) {
 }
 DeviceDouble::~DeviceDouble() = default;
 
-DeviceMemory DeviceDouble::memory() const {
-  const std::int64_t used = options_.taken_bytes + counters_.used_bytes;
-  return {.free_bytes = options_.memory_bytes - used, .total_bytes = options_.memory_bytes};
+std::int64_t DeviceDouble::free_bytes() const {
+  return options_.memory_bytes - options_.taken_bytes - counters_.used_bytes;
 }
 
 std::unique_ptr<DeviceBuffer> DeviceDouble::allocate(std::int64_t bytes) {
-  if (const std::int64_t free = memory().free_bytes; bytes > free) throw out_of_device_memory(info_, bytes, free);
+  if (const std::int64_t free = free_bytes(); bytes > free) throw out_of_device_memory(info_, bytes, free);
   return std::make_unique<DoubleBuffer>(*this, Place::kDevice, bytes);
 }
 std::unique_ptr<DeviceBuffer> DeviceDouble::allocate_pinned(std::int64_t bytes) {

@@ -18,8 +18,7 @@ namespace shard::testing {
 
 struct DeviceCounters {
   std::atomic<std::int64_t> bytes_in{0}, bytes_out{0};       ///< From the host, to the host.
-  std::atomic<std::int64_t> bytes_copied{0}, bytes_cast{0};  ///< Bytes read by strided_copy and copy; bytes read by
-                                                             ///< cast.
+  std::atomic<std::int64_t> bytes_copied{0}, bytes_cast{0};  ///< Bytes read by strided_copy, bytes read by cast.
   std::atomic<std::int64_t> bytes_received{0};               ///< From other devices.
   std::atomic<std::int64_t> used_bytes{0}, most_bytes{0};    ///< Bytes of the device's memory; now and at most.
   std::atomic<std::int64_t> pinned_bytes{0}, most_pinned{0};
@@ -38,7 +37,7 @@ class DeviceDouble : public Device {
   DeviceCounters& counters() { return counters_; }
 
   const DeviceInfo& info() const override { return info_; }
-  DeviceMemory memory() const override;
+  std::int64_t free_bytes() const override;
   std::unique_ptr<DeviceBuffer> allocate(std::int64_t bytes) override;
   std::unique_ptr<DeviceBuffer> allocate_pinned(std::int64_t bytes) override;
   std::unique_ptr<DeviceStream> make_stream() override;

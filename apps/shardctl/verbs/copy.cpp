@@ -405,8 +405,8 @@ Work prepare(const Session& session, const CopyRequest& request, const CopyVerb&
   work.device = open_device(session, request.run);
   if (work.device != nullptr) {
     const DeviceInfo& info = work.device->info();
-    log.info(fmt::format("device cuda:{}: {}, {} free", info.number, info.name,
-                         human_bytes(work.device->memory().free_bytes)));
+    log.info(
+        fmt::format("device cuda:{}: {}, {} free", info.number, info.name, human_bytes(work.device->free_bytes())));
   }
   work.source = verb.open(session, request, log);
   // A verb may keep the source's format, which is known only now; the default layout depends on it.

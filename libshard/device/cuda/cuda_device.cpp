@@ -49,9 +49,6 @@ class WorkStream final : public DeviceStream {
   void copy_out(std::byte* to, const std::byte* from, std::int64_t bytes) override {
     move(to, from, bytes, cudaMemcpyDeviceToHost);
   }
-  void copy(std::byte* to, const std::byte* from, std::int64_t bytes) override {
-    move(to, from, bytes, cudaMemcpyDeviceToDevice);
-  }
 
   void strided_copy(std::span<const std::int64_t> sizes, const std::byte* from,
                     std::span<const std::int64_t> from_strides, std::byte* to, std::span<const std::int64_t> to_strides,
@@ -97,11 +94,11 @@ class CudaDevice final : public Device {
 
   const DeviceInfo& info() const override { return info_; }
 
-  DeviceMemory memory() const override {
+  std::int64_t free_bytes() const override {
     use(info_);
     std::size_t free = 0, total = 0;
     check(cudaMemGetInfo(&free, &total), info_, "ask for free memory");
-    return {static_cast<std::int64_t>(free), static_cast<std::int64_t>(total)};
+    return static_cast<std::int64_t>(free);
   }
 
   std::unique_ptr<DeviceBuffer> allocate(std::int64_t bytes) override {
@@ -110,7 +107,7 @@ class CudaDevice final : public Device {
     const cudaError_t status = cudaMalloc(&data, static_cast<std::size_t>(bytes));
     if (status == cudaErrorMemoryAllocation) {
       cudaGetLastError();  // Clears the error. Otherwise, the next call would report it again.
-      throw out_of_device_memory(info_, bytes, memory().free_bytes);
+      throw out_of_device_memory(info_, bytes, free_bytes());
     }
     check(status, info_, "allocate memory");
     return std::make_unique<DeviceMemoryBuffer>(static_cast<std::byte*>(data), bytes);

@@ -41,4 +41,4 @@ constexpr DevicePlugin kPlugin{
 
 }  // namespace shard::cuda
 
-extern "C" const shard::DevicePlugin* shard_devices_2() { return &shard::cuda::kPlugin; }
+extern "C" const shard::DevicePlugin* shard_devices_3() { return &shard::cuda::kPlugin; }
