@@ -85,10 +85,7 @@ std::uint32_t add_stored(MergeContext& context, const Holder& holder, const torc
 void add_pieces(MergeContext& context, const RankPiece& piece, std::uint32_t stored) {
   if (piece.boxes.empty()) context.builder.add_empty(stored);
   for (std::size_t i = 0; i < piece.boxes.size(); ++i) {
-    const Box& box = piece.boxes[i];
-    const auto dims = static_cast<std::size_t>(box.dims);
-    context.builder.add_part(stored, std::span(box.offset).first(dims), std::span(box.size).first(dims),
-                             std::span<const std::int64_t>(piece.local_offsets[i]).first(dims));
+    context.builder.add_part(stored, piece.boxes[i].offsets(), piece.boxes[i].sizes(), piece.local_offsets[i]);
   }
 }
 

@@ -25,6 +25,9 @@ struct Box {
   Box(std::span<const std::int64_t> offsets, std::span<const std::int64_t> sizes);
   std::int64_t numel() const;  ///< 1 for no dimensions; the sizes were checked before.
   bool empty() const { return numel() == 0; }
+  /// The meaningful entries. The box must outlive the results.
+  std::span<const std::int64_t> offsets() const { return std::span(offset).first(static_cast<std::size_t>(dims)); }
+  std::span<const std::int64_t> sizes() const { return std::span(size).first(static_cast<std::size_t>(dims)); }
 };
 
 /// The common part of two boxes of equal dimensions. Empty (all sizes 0) if they do not overlap.

@@ -125,7 +125,7 @@ std::int64_t DeviceWorker::load(Slot& slot, const Box& tile_part) {
         return;
       }
     } else {
-      pack(sizes_of(box), from[piece].strides.span(), loaded.strides);
+      pack(box.sizes(), from[piece].strides.span(), loaded.strides);
     }
     const std::int64_t bytes = loaded.box.numel() * width;
     assert(end + bytes <= slot.pinned->size());
@@ -135,7 +135,7 @@ std::int64_t DeviceWorker::load(Slot& slot, const Box& tile_part) {
       std::memcpy(to, received->data, static_cast<std::size_t>(bytes));
       return;
     }
-    const BufferBox packed{std::span(box.offset).first(dims), sizes_of(box), std::span(loaded.strides).first(dims), to};
+    const BufferBox packed{box.offsets(), box.sizes(), std::span(loaded.strides).first(dims), to};
     piece_reader_.read(from[piece], box, static_cast<std::size_t>(width), std::span(&packed, 1), staging_);
   });
   return end - kHead;
@@ -156,7 +156,7 @@ void DeviceWorker::compute(Slot& slot) {
       if (common.empty()) continue;
       const std::int64_t in = distance(loaded.box.offset.data(), common.offset.data(), steps);
       const std::int64_t out = distance(box.offsets.data(), common.offset.data(), box.strides);
-      operations_->strided_copy(sizes_of(common), loaded.data + in * width, steps, box.data + out * width, box.strides,
+      operations_->strided_copy(common.sizes(), loaded.data + in * width, steps, box.data + out * width, box.strides,
                                 static_cast<std::size_t>(width));
     }
   }

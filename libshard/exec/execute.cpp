@@ -215,8 +215,8 @@ class Worker {
       // Both addresses are those of the first common element: sum of (index - offset) * stride over the dimensions.
       const std::int64_t from = distance(whole.offsets.data(), common.offset.data(), whole.strides);
       const std::int64_t to = distance(box.offsets.data(), common.offset.data(), box.strides);
-      strided_copy(std::span(common.size).first(whole.sizes.size()), whole.data + from * element_bytes_, whole.strides,
-                   box.data + to * element_bytes_, box.strides, static_cast<std::size_t>(element_bytes_));
+      strided_copy(common.sizes(), whole.data + from * element_bytes_, whole.strides, box.data + to * element_bytes_,
+                   box.strides, static_cast<std::size_t>(element_bytes_));
     }
     return true;
   }

@@ -108,10 +108,10 @@ void for_each_block(const Box& box, std::span<const std::int64_t> strides, const
 }  // namespace
 
 BufferBox row_major_box(const Box& box, std::byte* data, Numbers& strides) {
-  const std::span<const std::int64_t> sizes = sizes_of(box);
+  const std::span<const std::int64_t> sizes = box.sizes();
   const std::span<std::int64_t> steps = std::span(strides).first(sizes.size());
   row_major_strides(sizes, steps);
-  return {std::span(box.offset).first(sizes.size()), sizes, steps, data};
+  return {box.offsets(), sizes, steps, data};
 }
 
 struct PieceReader::Request {
@@ -176,7 +176,7 @@ void PieceReader::check_reads(const Request& request) {
 bool PieceReader::read_directly(const Request& request) {
   const std::span<const std::int64_t> strides = request.piece.strides.span();
   const Box& box = request.box;
-  if (!is_one_run(sizes_of(box), strides)) return false;
+  if (!is_one_run(box.sizes(), strides)) return false;
   std::byte* begin = nullptr;
   std::int64_t covered = 0;
   for (const BufferBox& part : request.boxes) {
@@ -199,7 +199,7 @@ bool PieceReader::read_directly(const Request& request) {
 }
 
 void PieceReader::read_block(const Request& request, const Box& block) {
-  const std::span<const std::int64_t> sizes = sizes_of(block);
+  const std::span<const std::int64_t> sizes = block.sizes();
   const std::span<const std::int64_t> strides = request.piece.strides.span();
   const auto room = static_cast<std::int64_t>(request.staging.size()) / request.element_bytes;
   const Staged staged = stage(request.piece, sizes, room, request.element_bytes);
@@ -215,7 +215,7 @@ void PieceReader::read_block(const Request& request, const Box& block) {
     const Box common = intersect(block, part.box());
     if (common.empty()) continue;
     const std::int64_t skipped = distance(block.offset.data(), common.offset.data(), steps);
-    strided_copy(sizes_of(common), request.staging.data() + skipped * request.element_bytes, steps,
+    strided_copy(common.sizes(), request.staging.data() + skipped * request.element_bytes, steps,
                  request.address_of(part, common.offset.data()), part.strides,
                  static_cast<std::size_t>(request.element_bytes));
   }
@@ -229,13 +229,13 @@ void PieceReader::read(const Piece& piece, const Box& box, std::size_t element_b
   reads_.clear();  // The entries may belong to a read that failed.
   if (read_directly(request)) return;
   const auto room = static_cast<std::int64_t>(staging.size() / element_bytes);
-  const Staged largest = stage(piece, sizes_of(box), room, request.element_bytes);
+  const Staged largest = stage(piece, box.sizes(), room, request.element_bytes);
   for_each_block(box, piece.strides.span(), largest.sides, [&](const Box& block) { read_block(request, block); });
 }
 
 bool PieceReader::expect(const Piece& piece, const Box& box, std::size_t element_bytes) {
   const Storage& storage = source_.storages[piece.storage];
-  if (storage.is_stream || !is_one_run(sizes_of(box), piece.strides.span())) return true;
+  if (storage.is_stream || !is_one_run(box.sizes(), piece.strides.span())) return true;
   const RandomReader& file = bytes_of(piece.storage);
   if (file.requests_at_once() == 1) return false;
   const Request request{piece, box, static_cast<std::int64_t>(element_bytes), {}, {}, true};

@@ -102,15 +102,13 @@ void check_memory(const Tensor& tensor, const WantedBox& wanted, std::int64_t by
 
 /// Describes one box as a tensor of the target, whose only file is `memory`.
 void add_box(CatalogBuilder& builder, const Tensor& tensor, const WantedBox& wanted, BoxMemory& memory) {
-  const auto dims = static_cast<std::size_t>(wanted.box.dims);
-  const auto offsets = std::span(wanted.box.offset).first(dims), sizes = std::span(wanted.box.size).first(dims);
   Arena& arena = *builder.catalog().arena;
   const std::int64_t bytes = std::ssize(wanted.memory);
   builder.begin(tensor.name, {}, wanted.dtype, tensor.shape);
   builder.tensor().source = wanted.tensor;
   const std::uint32_t storage = builder.add_storage({.offset = memory.add(wanted.memory), .bytes = bytes});
-  const std::uint32_t stored = builder.add_row_major(storage, arena.dims(sizes), wanted.dtype, -1);
-  builder.add_chunk(stored, offsets, sizes, builder.catalog().stored[stored].strides, 0);
+  const std::uint32_t stored = builder.add_row_major(storage, arena.dims(wanted.box.sizes()), wanted.dtype, -1);
+  builder.add_chunk(stored, wanted.box.offsets(), wanted.box.sizes(), builder.catalog().stored[stored].strides, 0);
 }
 
 }  // namespace

@@ -8,11 +8,6 @@
 
 namespace shard {
 
-/// The sizes of a box. The box must outlive the result.
-inline std::span<const std::int64_t> sizes_of(const Box& box) {
-  return std::span(box.size).first(static_cast<std::size_t>(box.dims));
-}
-
 /// The number of elements from the first to the last of a box of `sizes`, including gaps. \pre no size is 0
 inline std::int64_t span_of(std::span<const std::int64_t> sizes, std::span<const std::int64_t> strides) {
   std::int64_t span = 1;

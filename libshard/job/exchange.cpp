@@ -118,8 +118,8 @@ void ExchangeBatch::add(const Plan& plan, std::int64_t tile, const SenderOf& sen
     if (sender == own) return;
     const std::int64_t bytes = box.numel() * element_bytes(unit.from);
     awaited.boxes.push_back({piece, box.dims, sender, numbers_.size(), bytes});
-    numbers_.insert(numbers_.end(), box.offset.begin(), box.offset.begin() + box.dims);
-    numbers_.insert(numbers_.end(), box.size.begin(), box.size.begin() + box.dims);
+    numbers_.insert(numbers_.end(), box.offsets().begin(), box.offsets().end());
+    numbers_.insert(numbers_.end(), box.sizes().begin(), box.sizes().end());
     regions_[sender].bytes += bytes;
     write_request(requests[sender], from[piece], box, element_bytes(unit.from));
   });

@@ -128,10 +128,9 @@ void choose_replicas(std::vector<Piece>& pieces, std::size_t begin,
 
 /// A part keeps the strides of its piece. Its first element is as many strides away as its offsets are.
 Piece part_of(Arena& arena, const Piece& piece, const Box& part) {
-  const auto dims = static_cast<std::size_t>(part.dims);
   Piece cut = piece;
-  cut.offsets = arena.dims(std::span(part.offset).first(dims));
-  cut.sizes = arena.dims(std::span(part.size).first(dims));
+  cut.offsets = arena.dims(part.offsets());
+  cut.sizes = arena.dims(part.sizes());
   for (int d = 0; d < part.dims; ++d) cut.first += (cut.offsets[d] - piece.offsets[d]) * piece.strides[d];
   return cut;
 }
@@ -174,7 +173,7 @@ void crop(Arena& arena, const Box& box, std::vector<Piece>& pieces, std::size_t 
     if (common.empty()) continue;
     Piece part = part_of(arena, pieces[i], common);
     for (std::size_t d = 0; d < static_cast<std::size_t>(box.dims); ++d) common.offset[d] -= box.offset[d];
-    part.offsets = arena.dims(std::span(common.offset).first(static_cast<std::size_t>(box.dims)));
+    part.offsets = arena.dims(common.offsets());
     pieces[kept++] = part;
   }
   pieces.resize(kept);

@@ -195,11 +195,10 @@ class Planner {
   void crop_to_target(Unit& unit) {
     const std::span<const Piece> to = std::span(plan_.to_pieces).subspan(unit.to_begin);
     const Box wanted = bounding_box(to);
-    const auto sizes = std::span(wanted.size).first(static_cast<std::size_t>(wanted.dims));
-    if (std::ranges::equal(sizes, unit.shape)) return;
+    if (std::ranges::equal(wanted.sizes(), unit.shape)) return;
     crop(*plan_.arena, wanted, plan_.from_pieces, unit.from_begin);
     crop(*plan_.arena, wanted, plan_.to_pieces, unit.to_begin);
-    unit.shape = plan_.arena->dims(sizes);
+    unit.shape = plan_.arena->dims(wanted.sizes());
   }
 
   /// A storage that is copied unchanged is a line of bytes with one piece on each side.

@@ -22,10 +22,8 @@ std::vector<std::string> split(const std::string& text, char separator) {
 std::string to_json(const shard::RankPiece& piece) {
   std::vector<std::string> boxes;
   for (std::size_t i = 0; i < piece.boxes.size(); ++i) {
-    const auto dims = static_cast<std::size_t>(piece.boxes[i].dims);
-    boxes.push_back(fmt::format("[[{}], [{}], [{}]]", fmt::join(std::span(piece.boxes[i].offset).first(dims), ", "),
-                                fmt::join(std::span(piece.boxes[i].size).first(dims), ", "),
-                                fmt::join(piece.local_offsets[i], ", ")));
+    boxes.push_back(fmt::format("[[{}], [{}], [{}]]", fmt::join(piece.boxes[i].offsets(), ", "),
+                                fmt::join(piece.boxes[i].sizes(), ", "), fmt::join(piece.local_offsets[i], ", ")));
   }
   return fmt::format("[[{}], [{}], {}]", fmt::join(piece.local_sizes, ", "), fmt::join(boxes, ", "), piece.replica);
 }

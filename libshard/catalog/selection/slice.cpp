@@ -126,9 +126,8 @@ Catalog sliced(const Catalog& catalog, std::uint32_t tensor, const Box& box) {
   view.storages = catalog.storages;
   view.borrowed = catalog.borrowed;
   view.borrowed.push_back(catalog.arena);
-  const auto dims = static_cast<std::size_t>(box.dims);
   Tensor to = from;
-  to.shape = view.arena->dims(std::span(box.size).first(dims));
+  to.shape = view.arena->dims(box.sizes());
   to.alias_of = kNoIndex;
   to.sharding = kNoIndex;
   CatalogBuilder builder(view);
@@ -137,12 +136,12 @@ Catalog sliced(const Catalog& catalog, std::uint32_t tensor, const Box& box) {
     Box part = intersect(box, Box(chunk.offsets, chunk.sizes));
     if (part.empty()) continue;
     Chunk piece = chunk;
-    for (std::size_t d = 0; d < dims; ++d) {
+    for (std::size_t d = 0; d < box.sizes().size(); ++d) {
       piece.first += (part.offset[d] - chunk.offsets[static_cast<int>(d)]) * chunk.strides[static_cast<int>(d)];
       part.offset[d] -= box.offset[d];
     }
-    piece.offsets = view.arena->dims(std::span(part.offset).first(dims));
-    piece.sizes = view.arena->dims(std::span(part.size).first(dims));
+    piece.offsets = view.arena->dims(part.offsets());
+    piece.sizes = view.arena->dims(part.sizes());
     piece.stored = builder.add_stored(catalog.stored_of(chunk));
     builder.add_chunk(piece);
   }

@@ -50,9 +50,8 @@ std::vector<RankPiece> pieces_of_chunks(const Catalog& catalog, const Tensor& te
     if (!is_empty(chunk.sizes)) {
       piece.boxes.emplace_back(chunk.offsets, chunk.sizes);
       piece.local_offsets.emplace_back(piece.local_sizes.size());
-      piece.replica =
-          !pieces.empty() && !pieces.back().boxes.empty() &&
-          std::ranges::equal(std::span(pieces.back().boxes[0].offset).first(piece.local_sizes.size()), chunk.offsets);
+      piece.replica = !pieces.empty() && !pieces.back().boxes.empty() &&
+                      std::ranges::equal(pieces.back().boxes[0].offsets(), chunk.offsets);
     }
     pieces.push_back(std::move(piece));
   }
@@ -452,20 +451,15 @@ class PieceAdder {
 
   /// A box that is a separate stored tensor.
   void add_box(std::size_t selected, std::int64_t rank, const Box& box) {
-    const auto dims = static_cast<std::size_t>(box.dims);
-    const std::span<const std::int64_t> sizes = std::span(box.size).first(dims);
-    const std::uint32_t stored = add_rank_tensor(selected, rank, sizes);
-    builder_.add_chunk(stored, std::span(box.offset).first(dims), sizes, target_.stored[stored].strides, 0);
+    const std::uint32_t stored = add_rank_tensor(selected, rank, box.sizes());
+    builder_.add_chunk(stored, box.offsets(), box.sizes(), target_.stored[stored].strides, 0);
   }
 
   /// All boxes of a rank as one stored tensor, the local one.
   void add_joined(std::size_t selected, const RankPiece& piece) {
     const std::uint32_t stored = add_rank_tensor(selected, piece.rank, piece.local_sizes);
     for (std::size_t i = 0; i < piece.boxes.size(); ++i) {
-      const Box& box = piece.boxes[i];
-      const auto dims = static_cast<std::size_t>(box.dims);
-      builder_.add_part(stored, std::span(box.offset).first(dims), std::span(box.size).first(dims),
-                        std::span(piece.local_offsets[i]).first(dims));
+      builder_.add_part(stored, piece.boxes[i].offsets(), piece.boxes[i].sizes(), piece.local_offsets[i]);
     }
   }
 
