@@ -11,7 +11,6 @@
 #include "formats/parts/quantization/config.h"
 #include "formats/registry.h"
 #include "libshard/catalog/selection/casts.h"
-#include "libshard/catalog/selection/glob.h"
 #include "libshard/compare/equal_tensors.h"
 #include "libshard/core/error.h"
 #include "libshard/core/hash_table.h"
@@ -125,12 +124,6 @@ void ModelExport::find_reference() {
   for (const std::string& name : model_files(store_, folder_, FilesOf::kModel, has_own_reference_).names) {
     if (name.find('/') != std::string::npos) beside_.push_back(join_path(folder_.path, name));
   }
-}
-
-std::function<bool(std::string_view)> ModelExport::chosen_names() const {
-  const SelectionOptions& names = options_.names;
-  return [include = std::make_shared<GlobSet>(names.include), exclude = std::make_shared<GlobSet>(names.exclude)](
-             std::string_view name) { return (include->empty() || include->matches(name)) && !exclude->matches(name); };
 }
 
 /// The weights of the reference; null if there are none, or if they are the source.

@@ -100,7 +100,7 @@ class ModelExport {
   const std::vector<std::string>& beside() const { return beside_; }
 
   /// A predicate that is true for names of the source selected by `names`.
-  std::function<bool(std::string_view)> chosen_names() const;
+  std::function<bool(std::string_view)> chosen_names() const { return name_filter(options_.names); }
 
   /// The model's part of the checkpoint. Opens the reference's weights. The result may have several models: its
   /// `choices`, or several `adapters`. \pre find_files was called. \throws Error  see find_model

@@ -10,7 +10,7 @@
 #include "formats/export/model_folder.h"
 #include "formats/parts/pickle/attributes.h"
 #include "formats/registry.h"
-#include "libshard/catalog/selection/glob.h"
+#include "libshard/catalog/selection/selection.h"
 #include "libshard/compute/scaled_tensors.h"
 #include "libshard/core/error.h"
 #include "libshard/core/hash_table.h"
@@ -236,12 +236,7 @@ void undo_map(const SourcePlace& place, const SourceRequest& request, const Sele
   const ModelMap map = choose_map(place, request.map, request.numbers, source, MapUse::kUndo, ranks_of(source));
   std::function<bool(std::string_view)> leaves_out;
   if (selection != nullptr && (!selection->include.empty() || !selection->exclude.empty())) {
-    const auto include = std::make_shared<GlobSet>(selection->include),
-               exclude = std::make_shared<GlobSet>(selection->exclude);
-    const bool has_include = !selection->include.empty();
-    leaves_out = [=](std::string_view name) {
-      return !exclude->matching(name).empty() || (has_include && include->matching(name).empty());
-    };
+    leaves_out = [is_chosen = name_filter(*selection)](std::string_view name) { return !is_chosen(name); };
   }
   auto reader = std::make_unique<MappedReader>(std::move(source.reader), map, leaves_out);
   if (on_step) {

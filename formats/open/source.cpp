@@ -12,7 +12,6 @@
 #include "formats/open/requested_adapters.h"
 #include "formats/parts/quantization/config.h"
 #include "formats/registry.h"
-#include "libshard/catalog/selection/glob.h"
 #include "libshard/compute/computed_reader.h"
 #include "libshard/compute/find_formulas.h"
 #include "libshard/core/error.h"
@@ -42,11 +41,8 @@ bool is_hub_name(std::string_view path) {
 /// Selects the items that a repair copies unchanged; null: all.
 IsWanted wanted_by(const SelectionOptions* options) {
   if (options == nullptr) return {};
-  const auto include = std::make_shared<const GlobSet>(options->include);
-  const auto exclude = std::make_shared<const GlobSet>(options->exclude);
-  return [include, exclude, keep_objects = options->keep_objects](const Originals::Kept& kept) {
-    if (kept.is_object && !keep_objects) return false;
-    return (include->empty() || include->matches(kept.name)) && !exclude->matches(kept.name);
+  return [is_chosen = name_filter(*options), keep_objects = options->keep_objects](const Originals::Kept& kept) {
+    return (keep_objects || !kept.is_object) && is_chosen(kept.name);
   };
 }
 

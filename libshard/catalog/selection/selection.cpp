@@ -4,6 +4,7 @@
 #include <re2/re2.h>
 
 #include <algorithm>
+#include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -271,22 +272,21 @@ class Selector {
   Selector(const Catalog& source, const SelectionOptions& options)
       : source_(source),
         options_(options),
-        include_(options.include),
-        exclude_(options.exclude),
+        takes_part_(name_filter(options)),
         renaming_(options, is_nested(), *selection_.arena) {}
 
   Selection run() {
     selection_.tensors.reserve(source_.tensors.size());
     for (std::uint32_t i = 0; i < source_.tensors.size(); ++i) {
       const Tensor& tensor = source_.tensors[i];
-      if (!takes_part(tensor.name)) continue;
+      if (!takes_part_(tensor.name)) continue;
       const NamedPath named = rename({tensor.name, tensor.path});
       selection_.tensors.push_back({i, tensor.dtype, named.name, named.path});
     }
     if (options_.keep_objects) selection_.objects.reserve(source_.objects.size());
     for (std::uint32_t i = 0; options_.keep_objects && i < source_.objects.size(); ++i) {
       const Object& object = source_.objects[i];
-      if (!takes_part(object.name)) continue;
+      if (!takes_part_(object.name)) continue;
       const NamedPath named = rename({object.name, object.path});
       selection_.objects.push_back({i, named.name, named.path});
     }
@@ -305,11 +305,6 @@ class Selector {
     return std::ranges::any_of(source_.tensors, has_path) || std::ranges::any_of(source_.objects, has_path);
   }
 
-  /// `exclude` has precedence over `include`.
-  bool takes_part(std::string_view name) const {
-    return (include_.empty() || include_.matches(name)) && (exclude_.empty() || !exclude_.matches(name));
-  }
-
   NamedPath rename(const NamedPath& entry) {
     if (!renaming_.changes_names()) return entry;
     const NamedPath renamed = renaming_.apply(entry);
@@ -319,12 +314,20 @@ class Selector {
 
   const Catalog& source_;
   const SelectionOptions& options_;
-  GlobSet include_, exclude_;
+  const std::function<bool(std::string_view)> takes_part_;
   Selection selection_;
   Renaming renaming_;
 };
 
 }  // namespace
+
+std::function<bool(std::string_view)> name_filter(const SelectionOptions& options) {
+  const auto include = std::make_shared<const GlobSet>(options.include);
+  const auto exclude = std::make_shared<const GlobSet>(options.exclude);
+  return [include, exclude](std::string_view name) {
+    return (include->empty() || include->matches(name)) && (exclude->empty() || !exclude->matches(name));
+  };
+}
 
 Selection select(const Catalog& source, const SelectionOptions& options) { return Selector(source, options).run(); }
 

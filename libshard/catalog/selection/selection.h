@@ -1,6 +1,7 @@
 /// \file Selects tensors and objects of a source, and defines their names and dtypes. Pure.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -22,6 +23,9 @@ struct SelectionOptions {
                                       ///< wildcards skip integers and bools.
   bool keep_objects = true;
 };
+
+/// Whether `include` and `exclude`, which has precedence, select a source name. Threads: any
+std::function<bool(std::string_view)> name_filter(const SelectionOptions& options);
 
 struct SelectedTensor {
   std::uint32_t source;  ///< Index into the source's tensors.
