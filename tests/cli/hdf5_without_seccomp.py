@@ -48,7 +48,7 @@ class WithoutSeccomp(unittest.TestCase):
 
     def test_env_shows_it(self) -> None:
         self.assertFalse(json.loads(confined("env", "--json").stdout)["seccomp"])
-        self.assertIn("HDF5 files are not read", confined("env").stdout)
+        self.assertIn("HDF5 files cannot be read", confined("env").stdout)
         self.assertTrue(json.loads(subprocess.run([SHARDCTL, "env", "--json"], capture_output=True, text=True).stdout)["seccomp"])
 
 
