@@ -238,7 +238,9 @@ void undo_map(const SourcePlace& place, const SourceRequest& request, const Sele
   if (selection != nullptr && (!selection->include.empty() || !selection->exclude.empty())) {
     leaves_out = [is_chosen = name_filter(*selection)](std::string_view name) { return !is_chosen(name); };
   }
+  const Catalog& stored = source.catalog();  // Of a reader that the new one owns.
   auto reader = std::make_unique<MappedReader>(std::move(source.reader), map, leaves_out);
+  check_scales_follow(stored, reader->catalog());
   if (on_step) {
     on_step(fmt::format("undid map {}: {} tensors, {} unchanged, {} dropped", request.map,
                         reader->catalog().tensors.size(), reader->undone().copied(), reader->undone().dropped()));

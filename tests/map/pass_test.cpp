@@ -5,12 +5,16 @@
 
 #include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "libshard/core/box.h"
+#include "libshard/core/error.h"
 #include "libshard/map/documents/model_map.h"
 #include "libshard/map/passes/apply.h"
+#include "libshard/map/passes/mapped_reader.h"
 #include "libshard/map/passes/undo.h"
+#include "tests/catalog/build.h"
 #include "tests/map/matrices.h"
 
 namespace shard::test {
@@ -19,6 +23,32 @@ namespace {
 constexpr std::int64_t kLayers = 4, kHeads = 8, kGroups = 4, kHead = 2, kHidden = 6, kInner = 16, kWords = 11;
 
 std::string layer(std::int64_t l, const std::string& rest) { return fmt::format("model.layers.{}.{}", l, rest); }
+
+/// The message of check_scales_follow for FP8 experts, of which the map makes tensors of these names and shapes.
+std::string refusal_of_scales(const std::vector<std::pair<std::string, Numbers>>& after) {
+  Catalog before, mapped;
+  add_tensor(before, "experts.up", {4, 32, 48}, DType::kFloat8E4m3fn);
+  add_tensor(before, "experts.up_scale_inv", {4, 2, 3});
+  add_tensor(before, "norm.weight", {32});
+  for (const auto& [name, shape] : after) add_tensor(mapped, name, shape);
+  try {
+    check_scales_follow(before, mapped);
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::kUnsupported);
+    return error.what();
+  }
+  return "";
+}
+
+TEST(ScalesFollow, AWeightIsNotMovedWithoutItsScales) {
+  const std::pair<std::string, Numbers> kept{"experts.up_scale_inv", {4, 2, 3}};
+  const std::string message = "cannot map 'experts.up': no rule takes its scales 'experts.up_scale_inv' with it";
+  EXPECT_EQ(refusal_of_scales({{"experts.0.up.weight", {32, 48}}, kept}), message);
+  EXPECT_EQ(refusal_of_scales({{"experts.up", {4, 48, 32}}, kept}), message);
+  EXPECT_EQ(refusal_of_scales({{"experts.up", {4, 32, 48}}, kept}), "");
+  EXPECT_EQ(refusal_of_scales({{"experts.up", {4, 48, 32}}, {"experts.up_scale_inv", {4, 3, 2}}}), "");
+  EXPECT_EQ(refusal_of_scales({{"experts.0.up.weight", {32, 48}}, {"experts.0.up.weight_scale_inv", {2, 3}}}), "");
+}
 
 Model make_model() {
   Model model;

@@ -357,6 +357,10 @@ void apply_map(const Session& session, const CopyRequest& request, const Selecti
                                   MapUse::kMake, request.write.layout.ranks.value_or(1));
   check_layout_of_map(session, request.write, work.form, map);
   work.to_map = std::make_unique<AppliedMap>(work.source.catalog(), selection, map);
+  std::vector<bool> is_mapped(work.source.catalog().tensors.size());
+  for (const SelectedTensor& each : selection.tensors) is_mapped[each.source] = true;
+  check_scales_follow(work.source.catalog(), work.to_map->stored(),
+                      [&](std::uint32_t tensor) { return !is_mapped[tensor]; });
   std::uint32_t first_padding = 0;
   add_map_arithmetic(work.source, work.to_map->computed(), MapUse::kMake);
   if (!work.to_map->paddings().empty()) {

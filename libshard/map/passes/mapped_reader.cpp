@@ -12,15 +12,63 @@
 #include <vector>
 
 #include "libshard/catalog/catalog_builder.h"
+#include "libshard/catalog/quantized.h"
 #include "libshard/checkpoint/reader.h"
 #include "libshard/core/box.h"
 #include "libshard/core/checked.h"
 #include "libshard/core/error.h"
+#include "libshard/core/hash_table.h"
 #include "libshard/core/sort_unique.h"
 #include "libshard/exec/buffer_pool.h"
 #include "libshard/exec/tensor_reader.h"
 
 namespace shard {
+
+namespace {
+
+bool has_several_numbers(const Tensor& tensor) { return checked_numel(tensor.shape) > 1; }
+
+bool are_same(Dims a, Dims b) { return std::ranges::equal(a, b); }
+
+/// Whether one shape has the dimensions of the other in a different order.
+bool is_turned(Dims a, Dims b) { return !are_same(a, b) && std::ranges::is_permutation(a, b); }
+
+bool belongs_to_codes(QuantizedRole role) {
+  return role == QuantizedRole::kScale || role == QuantizedRole::kSecondScale || role == QuantizedRole::kZeroPoint;
+}
+
+}  // namespace
+
+void check_scales_follow(const Catalog& before, const Catalog& after, const std::function<bool(std::uint32_t)>& skips) {
+  const QuantizedPart part = find_quantized(before);
+  if (part.modules.empty()) return;
+  HashMap<std::string_view, const Tensor*> by_name;
+  for (const Tensor& tensor : after.tensors) by_name.try_emplace(tensor.name, &tensor);
+  const auto found = [&](const Tensor& tensor) -> const Tensor* {
+    const Tensor* const* const same = by_name.find(tensor.name);
+    return same == nullptr ? nullptr : *same;
+  };
+  for (const QuantizedModule& module : part.modules) {
+    if (!module.has_weight || !module.has_scales || module.form == QuantizedForm::kState) continue;
+    const auto members = part.members_of(module);
+    const auto weight = std::ranges::find(members, QuantizedRole::kWeight, &QuantizedMember::role);
+    if (weight == members.end() || (skips && skips(weight->tensor))) continue;
+    const Tensor& codes = before.tensors[weight->tensor];
+    const Tensor* const same = found(codes);
+    if (same != nullptr && !is_turned(codes.shape, same->shape)) continue;
+    for (const QuantizedMember& member : members) {
+      const Tensor& numbers = before.tensors[member.tensor];
+      const Tensor* const kept = belongs_to_codes(member.role) ? found(numbers) : nullptr;
+      if (kept == nullptr || !are_same(kept->shape, numbers.shape)) continue;
+      if (same != nullptr && !has_several_numbers(numbers)) continue;  // One number fits the weight in any order.
+      throw Error(ErrorCode::kUnsupported,
+                  fmt::format("cannot map '{}': no rule takes its scales '{}' with it", codes.name, numbers.name))
+          .of_tensor(codes.name)
+          .because(fmt::format("it is quantized ({})", quantized_form_name(module.form)))
+          .suggest(Remedy::kDequantize);
+    }
+  }
+}
 
 constexpr std::int64_t kCheckedBlock = 1 << 20, kCheckMemory = 16 << 20;  ///< In bytes.
 

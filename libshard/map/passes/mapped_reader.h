@@ -21,6 +21,12 @@ namespace shard {
 
 class ChunkChecks;
 
+/// Refuses a map that moves or turns a quantized weight and leaves its scales as they are. `before` and `after` are the
+/// tensors on both sides of the map. \param skips  returns whether a tensor of `before` is not mapped. Empty: none
+/// \throws Error kUnsupported  by the name of the weight
+void check_scales_follow(const Catalog& before, const Catalog& after,
+                         const std::function<bool(std::uint32_t)>& skips = {});
+
 /// A Reader of logical tensors.
 class MappedReader final : public Reader {
  public:
