@@ -392,11 +392,10 @@ void check_tensor(const Tensor& tensor) {
         .suggest(Remedy::kRename, tensor.name);
   }
   if (dtype_order(tensor.dtype) == header_dtypes().size()) {
-    throw Error(ErrorCode::kUnsupported, fmt::format("cannot write tensor '{}': safetensors has no dtype {}",
-                                                     tensor.name, dtype_name(tensor.dtype)))
-        .of_tensor(tensor.name)
-        .suggest(Remedy::kCast, tensor.name)
-        .suggest(Remedy::kExclude, tensor.name);
+    Error error(ErrorCode::kUnsupported, fmt::format("cannot write tensor '{}': safetensors has no dtype {}",
+                                                     tensor.name, dtype_name(tensor.dtype)));
+    if (is_castable(tensor.dtype)) error.suggest(Remedy::kCast, tensor.name);
+    throw error.of_tensor(tensor.name).suggest(Remedy::kExclude, tensor.name);
   }
   if (!is_countable(tensor.shape)) {
     throw Error(ErrorCode::kUnsupported,
