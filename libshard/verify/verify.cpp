@@ -111,15 +111,25 @@ struct Verification::Impl {
       if (objects[i].name != objects[i - 1].name || !tells_the_save(objects[i].name)) continue;
       const Value *a = objects[i - 1].value, *b = objects[i].value;
       if (a == nullptr || b == nullptr || a->kind != ValueKind::kInt || b->kind != ValueKind::kInt) continue;
+      if (a->number == b->number) continue;
       metadata.report(
           Error(ErrorCode::kCorruption, fmt::format("ranks {} and {} were saved with different values of '{}'",
                                                     objects[i - 1].rank, objects[i].rank, objects[i].name))
+              .in_file(path_of_rank(objects[i].rank))
               .of_kind(FindingKind::kMixedSave)
               .of_rank(objects[i].rank)
               .expected(a->number)
               .found(b->number)
               .because("the files come from different saves"));
     }
+  }
+
+  /// The only file of a rank; empty if it has several.
+  std::string_view path_of_rank(int rank) const {
+    const std::vector<File>& files = catalog().files;
+    const auto file = std::ranges::find(files, rank, &File::rank);
+    if (rank < 0 || std::ranges::count(files, rank, &File::rank) != 1) return {};
+    return file->path;
   }
 
   /// Warns about tensors with one name that are each rank's own, because their values differ.

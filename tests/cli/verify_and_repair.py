@@ -76,6 +76,18 @@ class InAFolder(unittest.TestCase):
         self.addCleanup(os.chdir, "/")
 
 
+class MixedSaves(InAFolder):
+    def test_only_ranks_that_disagree_are_named(self):
+        ranks([bytes(16)] * 3)
+        for rank, step in enumerate([7, 8, 8]):
+            body = pickled(b"}" + text("w") + tensor([4], [1], stored=storage(4)) + b"s"
+                           + text("step") + b"K" + bytes([step]) + b"s")
+            Path(f"ranks/rank_{rank}.pt").write_bytes(torch_zip(body, {"data/0": bytes(16)}))
+        found = [each for each in document("verify", "ranks", code=1)["findings"] if each["kind"] == "mixed_save"]
+        self.assertEqual([each["file"] for each in found], ["rank_1.pt"])
+        self.assertIn("ranks 0 and 1", found[0]["detail"])
+
+
 class ForeignClasses(InAFolder):
     """A folder of dcp whose optimizer has tensors of a class outside the list, and whose config is such an object."""
 
