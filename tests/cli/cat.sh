@@ -26,6 +26,20 @@ for each in whole.pt whole.safetensors; do
   cmp -s out whole || fail "the bytes in $each differ"
 done
 
+python3 - <<'END' || fail "no record to damage"
+import zipfile
+entry = next(each for each in zipfile.ZipFile("whole.pt").infolist() if "/data/" in each.filename and each.file_size == 1600)
+with open("whole.pt", "r+b") as file:
+    file.seek(entry.header_offset + 26)
+    name, extra = (int.from_bytes(file.read(2), "little") for _ in range(2))
+    file.seek(entry.header_offset + 30 + name + extra)
+    first = file.read(1)[0]
+    file.seek(-1, 1)
+    file.write(bytes([first ^ 1]))
+END
+expect 4 cat whole.pt $name --json
+[ "$(python3 -c 'import json; print(json.load(open("out"))["schema"])')" = shardctl.error/1 ] || fail "not only an error"
+
 expect 8 cat "$demo" $name --format npy
 line=$(sed -n 's/^  hint: shardctl //p' err)
 eval "\"\$SHARDCTL\" $line" >out 2>/dev/null || fail "the hinted line does not work: $line"

@@ -134,8 +134,14 @@ void cat_text(const Session& session, const Printed& tensor) {
   });
 }
 
+/// Reads all elements, to find those that cannot be read.
+void find_unreadable(const Session& session, BlockReader& elements) {
+  for_each_block(session, elements, [](std::span<const std::byte>) {});
+}
+
 /// Prints one document `shardctl.cat/1`: name, type, dtype, shape, and all elements as one list, row-major.
 void cat_json(const Session& session, const Printed& tensor) {
+  find_unreadable(session, tensor.elements);  // A failure then prints only its own document.
   JsonWriter json(session.out);
   ElementText text(tensor.dtype, Spelling::kJson);
   json.begin_object();
