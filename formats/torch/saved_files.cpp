@@ -248,7 +248,7 @@ struct SavedFiles::Impl {
     const SavedFile& saved_file = saved(file);
     source.inside = view.inside.value_or(std::string_view());
     source.inside_widened = view.inside_widened;
-    if (!view.inside) source.record = record_of(saved_file, view);
+    if (!view.inside) source.record = record_of(file, view);
     const bool is_swapped = view.inside ? view.inside_swapped : saved_file.is_big_endian();
     if (is_swapped) source.code.swap_bytes = decoded_view::swapped_bytes(view.storage_dtype);
     source.code.conj = view.conj;
@@ -257,19 +257,22 @@ struct SavedFiles::Impl {
     return source;
   }
 
-  std::uint32_t record_of(const SavedFile& saved_file, const TensorView& view) const {
+  std::uint32_t record_of(std::uint32_t file, const TensorView& view) const {
+    const SavedFile& saved_file = saved(file);
     const std::uint32_t number = saved_file.find(view.key);
     if (number == kNoIndex && options.findings->goes_on()) {
       throw Error(ErrorCode::kCorruption, saved_file.why_lost(view.key));
     }
     if (number == kNoIndex) {
       throw Error(ErrorCode::kCorruption, fmt::format("the storage's record data/{} is missing", view.key))
+          .in_file(catalog.files[file].path)
           .of_kind(FindingKind::kMissingFile);
     }
     const std::int64_t bytes = saved_file.record(number).bytes;
     if (bytes == view.storage_bytes) return number;
     throw Error(ErrorCode::kCorruption, fmt::format("the storage's record {} has {} bytes, but the pickle records {}",
                                                     saved_file.record_name(number), bytes, view.storage_bytes))
+        .in_file(catalog.files[file].path)
         .of_kind(FindingKind::kShapeMismatch)
         .expected(view.storage_bytes)
         .found(bytes);

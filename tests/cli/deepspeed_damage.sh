@@ -73,6 +73,19 @@ copied stage2_tied
 change_a_byte "save/$optimizer"
 expect 1 verify save
 holds out "crc_mismatch $optimizer"
+copied stage2_tied
+python3 - "save/$optimizer" <<'END' || fail "no record to remove"
+import sys, zipfile
+path = sys.argv[1]
+with zipfile.ZipFile(path) as whole:
+    kept = [(each.filename, whole.read(each)) for each in whole.infolist() if not each.filename.endswith("/data/1")]
+with zipfile.ZipFile(path, "w") as out:
+    for name, content in kept:
+        out.writestr(name, content)
+END
+expect 1 verify save
+holds out "missing_file $optimizer"
+holds out "data/1 is missing"
 
 # Files of ranks that changed places: torch notes in each under which name it was saved.
 swapped=swapped/$(basename "$(ls -d "$SHARD_DATA"/deepspeed/stage2_tied/global_step*)")
