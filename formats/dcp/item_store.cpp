@@ -88,7 +88,7 @@ void ItemStore::earn(const RandomReader& file, const Item& item) {
   left -= end - item.offset;
 }
 
-void ItemStore::for_each(std::vector<Wanted> wanted, const Use& use) const {
+void ItemStore::for_each(std::vector<Wanted> wanted, const Use& use, const Fail& fail) const {
   std::sort(wanted.begin(), wanted.end(), [](const Wanted& a, const Wanted& b) {
     return std::tie(a.item.file, a.item.offset) < std::tie(b.item.file, b.item.offset);
   });
@@ -103,10 +103,17 @@ void ItemStore::for_each(std::vector<Wanted> wanted, const Use& use) const {
     if (files[i].fetched == nullptr) fetch_ahead(items, std::span(files).subspan(i));
     ItemsOfFile& each = files[i];
     const std::span<const Item> of_file = std::span(items).first(each.end);
-    if (each.fetched == nullptr) each.fetched = std::make_shared<FetchedFile>(file(of_file[each.begin].file));
+    std::size_t batch = kBatch;
     for (std::size_t next = each.begin; next < each.end;) {
       std::size_t taken = std::exchange(each.taken, 0);
-      if (taken == 0) taken = each.fetched->fetch(of_file.subspan(next).first(std::min(kBatch, each.end - next)));
+      try {
+        if (each.fetched == nullptr) each.fetched = std::make_shared<FetchedFile>(file(of_file[each.begin].file));
+        if (taken == 0) taken = each.fetched->fetch(of_file.subspan(next).first(std::min(batch, each.end - next)));
+      } catch (Error& error) {
+        if (!fail || !is_damage(error)) throw;
+        if (std::exchange(batch, 1) == 1)
+          fail(error, wanted[next++]);  // Otherwise finds the items that cannot be read.
+      }
       for (; taken > 0; --taken, ++next) use(each.fetched, wanted[next]);
     }
     each.fetched = nullptr;
@@ -116,7 +123,11 @@ void ItemStore::for_each(std::vector<Wanted> wanted, const Use& use) const {
 /// Opens the first of `files` and fetches their first items, at one time on a disk with long round trips. Ignores
 /// failures, which the caller meets again.
 void ItemStore::fetch_ahead(std::span<const Item> items, std::span<ItemsOfFile> files) const {
-  const int at_once = file(items[files.front().begin].file)->requests_at_once();
+  int at_once = 0;
+  try {
+    at_once = file(items[files.front().begin].file)->requests_at_once();
+  } catch (const Error&) {
+  }
   if (at_once < 2) return;
   for_each_index(std::min(files.size(), static_cast<std::size_t>(at_once)), at_once, [&](std::size_t i) {
     ItemsOfFile& each = files[i];
@@ -142,8 +153,16 @@ void ItemStore::locate(std::span<const std::uint32_t> tensors) {
       if (catalog_.storages[storage].offset < 0) wanted.push_back({items_[storage], t, c});
     }
   }
-  for_each(std::move(wanted),
-           [this](const std::shared_ptr<FetchedFile>& file, const Wanted& one) { locate_one(file, one); });
+  Fail fail;
+  if (findings_.goes_on()) {
+    fail = [this](Error& error, const Wanted& one) {
+      error.of_tensor(catalog_.tensors[one.entry].name).in_file(catalog_.files[one.item.file].path);
+      findings_.lose_storage(catalog_.stored[catalog_.chunks[one.chunk].stored].storage, error);
+    };
+  }
+  for_each(
+      std::move(wanted), [this](const std::shared_ptr<FetchedFile>& file, const Wanted& one) { locate_one(file, one); },
+      fail);
 }
 
 void ItemStore::locate_one(const std::shared_ptr<FetchedFile>& file, const Wanted& one) {

@@ -47,8 +47,11 @@ class ItemStore {
     std::uint32_t chunk = 0;
   };
   using Use = std::function<void(const std::shared_ptr<FetchedFile>& file, const Wanted& one)>;
+  using Fail = std::function<void(Error& error, const Wanted& one)>;
   /// Calls `use` for each item in file order. The item's file has its front and end in memory.
-  void for_each(std::vector<Wanted> wanted, const Use& use) const;
+  /// \param fail  receives items whose file cannot be opened or whose bytes cannot be read. Empty: such an error is
+  ///   thrown.
+  void for_each(std::vector<Wanted> wanted, const Use& use, const Fail& fail = {}) const;
 
   /// A tensor of a class that this build does not read.
   struct Unread {

@@ -294,13 +294,16 @@ void ObjectItems::load_all() {
     if (loaded_[i].root == nullptr && !is_reported_[i] && !is_lost_object(i))
       wanted.push_back({items_.item(objects_[i].item), i, 0});
   }
-  items_.for_each(std::move(wanted), [&](const std::shared_ptr<FetchedFile>& file, const Wanted& one) {
-    try {
-      loaded_[one.entry] = load(file, one, false);
-    } catch (Error& error) {
-      take_failure(one.entry, error, file->name());
-    }
-  });
+  items_.for_each(
+      std::move(wanted),
+      [&](const std::shared_ptr<FetchedFile>& file, const Wanted& one) {
+        try {
+          loaded_[one.entry] = load(file, one, false);
+        } catch (Error& error) {
+          take_failure(one.entry, error, file->name());
+        }
+      },
+      [&](Error& error, const Wanted& one) { take_unread(error, one); });
   list_leaves();
   if (form_.keeps_objects_whole) keep_originals();
   objects_loaded_ = true;
@@ -351,14 +354,20 @@ void ObjectItems::look_inside(RankCopies& rank_copies) {
     const bool may_hold_tensors = item.zstd || item.length >= kLeastWithTensor;
     if (may_hold_tensors && !objects_[i].is_reshaped && !is_lost_object(i)) wanted.push_back({item, i, 0});
   }
-  items_.for_each(std::move(wanted), [&](const std::shared_ptr<FetchedFile>& file, const Wanted& one) {
-    try {
-      loaded_[one.entry] = load(file, one, true);
-    } catch (Error& error) {  // The object may contain tensors, which must not be missing unnoticed.
-      take_failure(one.entry, error, file->name());
-      is_reported_[one.entry] = true;
-    }
-  });
+  items_.for_each(
+      std::move(wanted),
+      [&](const std::shared_ptr<FetchedFile>& file, const Wanted& one) {
+        try {
+          loaded_[one.entry] = load(file, one, true);
+        } catch (Error& error) {  // The object may contain tensors, which must not be missing unnoticed.
+          take_failure(one.entry, error, file->name());
+          is_reported_[one.entry] = true;
+        }
+      },
+      [&](Error& error, const Wanted& one) {
+        take_unread(error, one);
+        is_reported_[one.entry] = true;
+      });
   add_inner_tensors(objects_, loaded_, items_, rank_copies, catalog_);
 }
 
@@ -375,6 +384,13 @@ void ObjectItems::take_failure(std::uint32_t object, Error& error, const std::st
   if (is_unread(error)) damage = keeper().keep_object(objects_[object], error);
   if (!damage) return;
   is_damage(*damage) ? lose_object(object, *damage) : findings_.report(*damage);
+}
+
+void ObjectItems::take_unread(Error& error, const Wanted& one) {
+  // Bytes that the system does not deliver say nothing about the checkpoint, and are no fault of one object.
+  const bool is_collected = error.kind() && dynamic_cast<ObjectFaults*>(&findings_) == nullptr;
+  if (!findings_.goes_on() && !is_collected) throw Error(error);
+  take_failure(one.entry, error, catalog_.files[one.item.file].path);
 }
 
 bool ObjectItems::is_lost_object(std::uint32_t object) {

@@ -86,6 +86,8 @@ class ObjectItems {
   bool is_lost_object(std::uint32_t object);
   /// Handles an object that is damaged or unsupported: it is kept, lost or reported.
   void take_failure(std::uint32_t object, Error& error, const std::string& file);
+  /// Does the same for an object whose bytes cannot be read. \throws  the error, if it does not show damage
+  void take_unread(Error& error, const Wanted& one);
   void lose_object(std::uint32_t object, const Error& why);
   void report_bad(std::uint32_t object, const Error& error);
   void list_if_faulty(const ObjectEntry& object);

@@ -25,6 +25,15 @@ for file in dcp/__1_0.distcp dcp/.metadata ranks/rank-00001-of-00002.pt parts/mo
   chmod a+r "$file"
 done
 
+# Repair saves the content of the other files.
+expect 0 split m.safetensors -o whole --shards 2 --to dcp
+chmod -R a+rX whole
+chmod 000 whole/__1_0.distcp
+mkdir -m 777 theirs
+setpriv --reuid 65534 --clear-groups "$SHARDCTL" repair whole -o theirs/rest --json >out 2>err || fail "repair: exit $?"
+holds out "cannot open: Permission denied"
+[ "$(jq '.tensors > 0 and (.lost | length) > 0' out)" = true ] || fail "not the tensors of one file"
+
 # The same of a folder that we may not write to is exit 6, and of the destination as it was named.
 mkdir mine
 chmod 755 mine

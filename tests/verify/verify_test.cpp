@@ -235,6 +235,19 @@ TEST_F(Verify, StepsOfSeveralSavesAreMixed) {
               HasSubstr("ranks 0 and 1 were saved with different values of 'step' (expected 7, found 8)"));
 }
 
+TEST_F(Verify, AFileOfItemsThatHeldAnObjectDoesNotEndTheCheckOfOthers) {
+  world.load("demo/ckpt", "/d");
+  const std::string whole = world.content("/d/__1_0.distcp");
+  for (const bool is_there : {false, true}) {
+    is_there ? world.put("/d/__1_0.distcp", whole.substr(0, 1000)) : world.fs->remove_all("/d/__1_0.distcp");
+    const auto found = world.verify({"/d"});
+    EXPECT_EQ(world.code, 1) << world.out;
+    EXPECT_EQ(found.at("checked").at("files"), is_there ? 5 : 4);
+    EXPECT_EQ(found.at("checked").at("tensors"), 8);
+    EXPECT_THAT(world.out, HasSubstr("object '"));
+  }
+}
+
 TEST_F(Verify, AFileOfItemsThatIsLostIsNotCalledCutShort) {
   make({"split", "/m.safetensors", "-o", "/d", "--ranks", "2"});
   world.fs->remove_all("/d/__1_0.distcp");
