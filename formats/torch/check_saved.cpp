@@ -156,7 +156,7 @@ class LooseFiles final : public Reader {
 }  // namespace
 
 std::unique_ptr<Reader> open_loose_files(const SourceStore& store, const std::vector<std::string>& paths) {
-  constexpr int kDepth = 1;
+  constexpr int kDepth = 3;  // global_step2/zero/NAME/fp32.pt
   std::vector<std::pair<std::string, std::string>> files;
   for (const std::string& path : paths) {
     const bool is_folder = store.status(path).kind == FileKind::kFolder;

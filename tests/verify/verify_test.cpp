@@ -235,6 +235,19 @@ TEST_F(Verify, StepsOfSeveralSavesAreMixed) {
               HasSubstr("ranks 0 and 1 were saved with different values of 'step' (expected 7, found 8)"));
 }
 
+TEST_F(Verify, FilesInFoldersAreCheckedIfACutOneHidesTheCheckpoint) {
+  world.load("megatron_legacy/uneven", "/m");
+  world.cut("/m/iter_0000005/mp_rank_00_001/model_optim_rng.pt", 100);
+  const auto megatron = world.verify({"/m"});
+  EXPECT_EQ(world.code, 1) << world.out;
+  EXPECT_EQ(megatron.at("checked").at("files"), 3);
+  EXPECT_GT(megatron.at("checked").at("crc32"), 0);
+  world.load("deepspeed/universal_of_stage1", "/u");
+  world.cut("/u/global_step2/mp_rank_00_model_states.pt", 100);
+  EXPECT_GT(world.verify({"/u"}).at("checked").at("files"), 3);
+  EXPECT_EQ(world.code, 1) << world.out;
+}
+
 TEST_F(Verify, AFileOfItemsThatHeldAnObjectDoesNotEndTheCheckOfOthers) {
   world.load("demo/ckpt", "/d");
   const std::string whole = world.content("/d/__1_0.distcp");
