@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <array>
 #include <span>
 #include <vector>
 
@@ -11,8 +12,10 @@
 #include "formats/plugins.h"
 #include "formats/registry.h"
 #include "libshard/core/error.h"
+#include "libshard/core/short_text.h"
 #include "libshard/core/suffixes.h"
 #include "libshard/io/paths.h"
+#include "libshard/io/small_text.h"
 
 namespace shard {
 
@@ -112,11 +115,26 @@ Error not_a_checkpoint(const Source& source) {
       .in_file(source.paths.front());
 }
 
+/// "; its file 'latest' names 'global_step9', which does not exist"; empty if this is not so.
+std::string stale_latest(const Source& source) {
+  constexpr std::int64_t kMostBytes = 4096;
+  const std::string& folder = source.paths.front();
+  const std::string path = join_path(folder, "latest");
+  const FileStatus status = source.store->status(path);
+  if (status.kind != FileKind::kFile || status.bytes > kMostBytes) return {};
+  const std::string name = small_text(*source.store, path, kMostBytes);
+  if (name.empty()) return "; its file 'latest' is empty";
+  const bool is_plain = name.find('/') == std::string::npos;
+  if (!is_plain || source.store->status(join_path(folder, name)).kind != FileKind::kAbsent) return {};
+  return fmt::format("; its file 'latest' names {}, which does not exist", first_names(std::array{name}));
+}
+
 /// Throws the error for a folder above checkpoints.
 [[noreturn]] void throw_above(const Source& source, std::span<const FoundCheckpoint> found) {
   Error error = not_a_checkpoint(source);
   const std::string names = suggest_each(error, source.paths.front(), found);
-  throw Error(error.because(fmt::format("it contains {}: {}", found.size() == 1 ? "one" : "several", names)));
+  throw Error(error.because(
+      fmt::format("it contains {}: {}{}", found.size() == 1 ? "one" : "several", names, stale_latest(source))));
 }
 
 [[noreturn]] void throw_several(const Source& source, std::span<const std::string_view> names) {

@@ -48,6 +48,7 @@ for tag in global_step9 ""; do
   printf "%s" "$tag" >save/latest
   expect 4 inspect save
   holds err "inspect save/global_step2"
+  holds err "its file 'latest' $([ -n "$tag" ] && echo "names '$tag', which does not exist" || echo "is empty")"
   expect 3 inspect save --from deepspeed
   holds err "'latest' names a folder that does not exist"
 done
