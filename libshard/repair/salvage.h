@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -30,6 +31,8 @@ class Salvage final : public Findings {
   void lose_storage(std::uint32_t storage, const Error& why) override;
   const Error* lost_storage(std::uint32_t storage) const override { return storages_.find(storage); }
   void mend(std::string what) override { mended_.push_back(std::move(what)); }
+  /// Drops the losses that the caller left out on purpose. \pre nothing is lost later
+  void forget(const std::function<bool(const Loss&)>& is_left_out) { std::erase_if(losses_, is_left_out); }
 
   const std::vector<Loss>& losses() const { return losses_; }
   const std::vector<std::string>& mended() const { return mended_; }

@@ -41,7 +41,9 @@ class SalvagedReader final : public Reader {
     take_catalog(salvage);
     keep_items(salvage, is_wanted);
     refuse_nothing(kept.size(), salvage);
-    note(salvage);
+    const auto is_left_out = [&](const Loss& loss) { return is_wanted && is_unwanted(loss, is_wanted); };
+    salvage.forget(is_left_out);
+    note(salvage, is_left_out);
   }
 
   const Catalog& catalog() const override { return catalog_; }
@@ -261,13 +263,21 @@ class SalvagedReader final : public Reader {
                              first.why));
   }
 
-  void note(const Salvage& salvage) {
+  static bool is_unwanted(const Loss& loss, const IsWanted& is_wanted) {
+    if (loss.what == Loss::What::kFile || loss.name.empty()) return false;
+    Originals::Kept item{.name = loss.name};
+    item.is_object = loss.what == Loss::What::kObject;
+    return !is_wanted(item);
+  }
+
+  void note(const Salvage& salvage, const std::function<bool(const Loss&)>& is_left_out) {
     std::vector<Loss> all;
     std::int64_t unlisted = 0;
     if (auto earlier = read_lost_note(catalog_)) {
       unlisted = earlier->count - std::ssize(earlier->losses);
       all = std::move(earlier->losses);
     }
+    std::erase_if(all, is_left_out);
     all.insert(all.end(), salvage.losses().begin(), salvage.losses().end());
     catalog_.metadata.erase(kLostNote);
     if (!all.empty() || unlisted > 0) catalog_.metadata[kLostNote] = dump_lost_note(all, unlisted);

@@ -210,6 +210,17 @@ TEST_F(TorchFile, WithAFlippedElementLosesThatTensorAlone) {
   expect_file({"a", "c", "d"});
 }
 
+TEST_F(TorchFile, LosesNothingThatWasLeftOutOnPurpose) {
+  flip("/m.pt", "BBB", 150);
+  repair(0, {"--exclude", "b"}, "/m.pt", "/d.pt");
+  EXPECT_THAT(lost(), IsEmpty());
+  expect_file({"a", "c", "d"});
+  remove("/d.pt");
+  repair(0, {"--include", "[ab]"}, "/m.pt", "/d.pt");
+  EXPECT_THAT(lost(), ElementsAre("b"));
+  expect_file({"a"});
+}
+
 TEST_F(TorchFile, WithAFlippedElementAndNoDirectoryLosesThatTensorAlone) {
   flip("/m.pt", "BBB", 150);
   cut("/m.pt", file("/m.pt").find("PK\x01\x02"));
