@@ -25,6 +25,7 @@
 #include "formats/registry.h"
 #include "libshard/catalog/chunk_place.h"
 #include "libshard/catalog/layouts/placement.h"
+#include "libshard/catalog/tree.h"
 #include "libshard/core/error.h"
 #include "python/native/checkpoint.h"
 #include "python/native/errors.h"
@@ -194,6 +195,33 @@ nb::list objects(Checkpoint& checkpoint, const nb::callable& of_class) {
   return found;
 }
 
+/// The containers with all tensors and objects; of those that differ between ranks, only the ones of `rank`, and tuples
+/// become lists.
+nb::object tree(Checkpoint& checkpoint, std::optional<std::int32_t> rank, const nb::callable& of_tensor,
+                const nb::callable& of_class, const nb::callable& of_size) {
+  const Catalog* catalog = nullptr;
+  run_interruptibly([&](const std::stop_token& stop) { catalog = &checkpoint.with_objects(stop); });
+  PythonValues values([&](std::int64_t index) { return nb::object(of_tensor(index)); },
+                      [&](std::string_view type) { return nb::object(of_class(str(type))); },
+                      [&](nb::object sizes) { return nb::object(of_size(sizes)); });
+  const auto is_of_one_rank = [](const auto& each) { return each.rank >= 0; };
+  const bool differ =
+      std::ranges::any_of(catalog->tensors, is_of_one_rank) || std::ranges::any_of(catalog->objects, is_of_one_rank);
+  if (catalog->root != nullptr && !differ) return values.convert(*catalog->root);
+  Arena arena;
+  std::vector<TreeEntry> entries;
+  const auto is_there = [&](std::int32_t owner) { return owner < 0 || owner == rank; };
+  for (std::uint32_t i = 0; i < catalog->tensors.size(); ++i) {
+    const Tensor& each = catalog->tensors[i];
+    if (is_there(each.rank)) entries.push_back({each.name, each.path, i, nullptr});
+  }
+  for (const Object& each : catalog->objects) {
+    Value* const value = each.value == nullptr ? make_value(arena, ValueKind::kNone) : each.value;
+    if (is_there(each.rank)) entries.push_back({each.name, each.path, kNoIndex, value});
+  }
+  return values.convert(*tree_of_paths(arena, entries));
+}
+
 std::int64_t read(Checkpoint& checkpoint, const std::vector<Read>& reads) {
   std::vector<WantedBox> wanted;
   wanted.reserve(reads.size());
@@ -343,6 +371,7 @@ void define(nb::module_& native) {
       .def("placements", &placements, arg("index"))
       .def("chunks", &chunks, arg("index"))
       .def("objects", &objects, arg("of_class"))
+      .def("tree", &tree, arg("rank").none(), arg("of_tensor"), arg("of_class"), arg("of_size"))
       .def("read", &read, arg("reads"));
   native.def("open", &open_source, arg("paths"), arg("format"), arg("map"), arg("set"), arg("hf_ref"), arg("layout"),
              arg("dequantize"), arg("lora"), arg("opaque_globals"), arg("endpoint_url"), arg("region"),

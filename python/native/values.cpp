@@ -81,7 +81,10 @@ nb::object PythonValues::convert(const Value& value, int depth) {
 nb::object PythonValues::container(const Value& value, int depth) {
   if (is_mapping(value)) return mapping(value, depth);
   const bool is_size = value.is_call_of("torch", "Size") && value.items().size() == 1;
-  if (is_size) return convert(*value.items()[0], depth);
+  if (is_size) {
+    nb::object sizes = convert(*value.items()[0], depth);
+    return of_size_ ? of_size_(std::move(sizes)) : sizes;
+  }
   const bool is_sequence = value.kind == ValueKind::kList || value.kind == ValueKind::kTuple ||
                            value.kind == ValueKind::kSet || value.kind == ValueKind::kFrozenSet;
   if (!is_sequence) return of_class_(type_name(value));

@@ -20,14 +20,17 @@ nanobind::object str(std::string_view text);
 using TensorObject = std::function<nanobind::object(std::int64_t index)>;
 /// Returns the object for a value of a class: its type's name.
 using ClassObject = std::function<nanobind::object(std::string_view type)>;
+/// Returns the object for a torch.Size: the tuple of its sizes.
+using SizeObject = std::function<nanobind::object(nanobind::object sizes)>;
 
 /// Converts values to None, bool, int, float, str, bytes, bytearray, list, tuple, dict, set and frozenset. A value that
 /// several containers share becomes one object. Values of all other kinds become objects of `tensor` and `of_class`;
 /// nothing is imported or called by name. Threads: holds the GIL.
 class PythonValues {
  public:
-  PythonValues(TensorObject tensor, ClassObject of_class)
-      : tensor_(std::move(tensor)), of_class_(std::move(of_class)) {}
+  /// Without `of_size`, a torch.Size becomes a tuple.
+  PythonValues(TensorObject tensor, ClassObject of_class, SizeObject of_size = nullptr)
+      : tensor_(std::move(tensor)), of_class_(std::move(of_class)), of_size_(std::move(of_size)) {}
   /// \throws Error kCorruption  a container contains itself, or is nested too deeply
   nanobind::object convert(const Value& value) { return convert(value, 0); }
 
@@ -38,6 +41,7 @@ class PythonValues {
 
   TensorObject tensor_;
   ClassObject of_class_;
+  SizeObject of_size_;
   std::unordered_map<const Value*, nanobind::object> known_;  ///< Null while a container is converted.
 };
 

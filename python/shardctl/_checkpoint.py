@@ -7,7 +7,7 @@ import operator
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Optional, Union
+from typing import TYPE_CHECKING, Any, Callable, Optional, Union
 
 from shardctl._errors import NotFound, Unsupported, failure
 from shardctl._extension import native
@@ -68,6 +68,15 @@ def _opaque_in(value: Any) -> Optional[Opaque]:
             known.add(id(each))
             todo += [*each, *each.values()] if isinstance(each, Mapping) else each
     return None
+
+
+def refuse_opaque(name: str, value: Any) -> None:
+    """Raises Unsupported if a value of a checkpoint is or contains an Opaque."""
+    opaque = _opaque_in(value)
+    if opaque is not None:
+        message = f"cannot load '{name}': shardctl does not create values of class {opaque.type}"
+        hint = "leave it out of the state (with strict=False), and load it by the library that saved it"
+        raise Unsupported(failure(None, 8, "unsupported", message, hint, tensor=name, found=opaque.type))
 
 
 class RankValues(dict[int, Any]):
@@ -339,12 +348,12 @@ class Checkpoint(Mapping[str, Handle]):
             if rank is None or rank not in value:
                 raise usage(f"ranks have different values '{name}': choose one of objects[{name!r}]", tensor=name)
             value = value[rank]
-        opaque = _opaque_in(value)
-        if opaque is not None:
-            message = f"cannot load '{name}': shardctl does not create values of class {opaque.type}"
-            hint = "leave it out of the state (with strict=False), and load it by the library that saved it"
-            raise Unsupported(failure(None, 8, "unsupported", message, hint, tensor=name, found=opaque.type))
+        refuse_opaque(name, value)
         return value
+
+    def _tree(self, rank: Optional[int], of_size: Callable[[Any], object]) -> Any:
+        """The containers with all Handles and objects; of those that differ between ranks, only the ones of `rank`."""
+        return self._opened().tree(rank, lambda index: Handle(self, index), Opaque, of_size)
 
     def _of_rank(self, name: str, rank: Optional[int]) -> Handle:
         """The tensor of that name; if ranks have different ones, that of `rank`."""

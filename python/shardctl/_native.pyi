@@ -24,6 +24,13 @@ class Checkpoint:
         self, index: int
     ) -> list[tuple[_Numbers, _Numbers, Optional[int], str, Optional[int], Optional[int], Optional[_Numbers]]]: ...
     def objects(self, of_class: Callable[[str], object]) -> list[tuple[str, Optional[int], Any]]: ...
+    def tree(
+        self,
+        rank: Optional[int],
+        of_tensor: Callable[[int], object],
+        of_class: Callable[[str], object],
+        of_size: Callable[[Any], object],
+    ) -> Any: ...
     def read(self, reads: Sequence[tuple[int, Sequence[int], Sequence[int], str, int, int]]) -> int: ...
 
 def open(

@@ -6,10 +6,11 @@ import dataclasses
 import io
 import os
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Optional, Union
 
 import torch
+from torch.distributed.checkpoint._traverse import traverse_state_dict
 from torch.distributed.checkpoint.metadata import (
     BytesStorageMetadata,
     ChunkStorageMetadata,
@@ -31,7 +32,7 @@ from torch.distributed.checkpoint.planner import (
 from torch.distributed.checkpoint.storage import StorageReader, StorageWriter, WriteResult
 from torch.futures import Future
 
-from shardctl._checkpoint import Checkpoint, Handle, PathLike
+from shardctl._checkpoint import Checkpoint, Handle, PathLike, RankValues, refuse_opaque
 from shardctl._checkpoint import open as open_checkpoint
 from shardctl._errors import NotFound, Unsupported, Usage, failure
 from shardctl._extension import native
@@ -41,6 +42,8 @@ from shardctl._save import HeldTensor, State, write
 from shardctl._sharding import own_rank
 
 __all__ = ["Reader", "Writer"]
+
+_Item = tuple[tuple[Union[str, int], ...], Any]  # The path, and the value or Handle.
 
 
 class Reader(StorageReader):  # type: ignore[misc, unused-ignore]
@@ -55,6 +58,7 @@ class Reader(StorageReader):  # type: ignore[misc, unused-ignore]
         self._source: Any = source
         self._options = options
         self._opened: Optional[Checkpoint] = None
+        self._found: Optional[dict[str, _Item]] = None
 
     @property
     def _checkpoint(self) -> Checkpoint:
@@ -71,7 +75,7 @@ class Reader(StorageReader):  # type: ignore[misc, unused-ignore]
     def reset(self, checkpoint_id: Optional[PathLike] = None) -> None:
         if checkpoint_id is not None:
             self._source = checkpoint_id
-        self._opened = None
+        self._opened = self._found = None
 
     @classmethod
     def validate_checkpoint_id(cls, checkpoint_id: PathLike) -> bool:
@@ -91,9 +95,24 @@ class Reader(StorageReader):  # type: ignore[misc, unused-ignore]
                 continue
             except Unsupported:  # torch lacks the dtype.
                 continue
-        for name in checkpoint.objects:
-            entries.setdefault(name, BytesStorageMetadata())
-        return Metadata(state_dict_metadata=entries, storage_meta=StorageMeta(), storage_data={})
+        paths: dict[str, tuple[Union[str, int], ...]] = {}
+        for name, (path, value) in self._items.items():
+            if not isinstance(value, Handle):
+                entries.setdefault(name, BytesStorageMetadata())
+                for inner in _names_of_tensors(value, name):
+                    entries.pop(inner, None)
+            paths[name] = path
+        for name, value in checkpoint.objects.items():
+            if isinstance(value, RankValues):  # For an error that names it, if this rank has no value.
+                entries.setdefault(name, BytesStorageMetadata())
+        return Metadata(state_dict_metadata=entries, planner_data={name: paths.get(name, (name,)) for name in entries},
+                        storage_meta=StorageMeta(), storage_data={})
+
+    @property
+    def _items(self) -> dict[str, _Item]:
+        if self._found is None:
+            self._found = _flattened(self._checkpoint._tree(own_rank(), torch.Size))
+        return self._found
 
     def set_up_storage_reader(self, metadata: Metadata, is_coordinator: bool, *args: Any, **kwargs: Any) -> None:
         pass
@@ -129,7 +148,12 @@ class Reader(StorageReader):  # type: ignore[misc, unused-ignore]
         return self._tensor(item.storage_index.fqn)._with(tuple(item.storage_offsets), sizes, (True,) * len(sizes))
 
     def _bytes(self, name: str) -> io.BytesIO:
-        value = self._checkpoint._value(name, own_rank())
+        if name in self._items:
+            _, value = self._items[name]
+            refuse_opaque(name, value)
+            value = _with_tensors(value)
+        else:
+            value = self._checkpoint._value(name, own_rank())
         stream = io.BytesIO()
         try:
             torch.save(value, stream)
@@ -138,6 +162,37 @@ class Reader(StorageReader):  # type: ignore[misc, unused-ignore]
             raise Unsupported(failure(None, 8, "unsupported", message, tensor=name)) from error
         stream.seek(0)
         return stream
+
+
+def _flattened(tree: Any) -> dict[str, _Item]:
+    """The items of a checkpoint, by the names that the planners of this torch have for them. The first of equal names."""
+    items: dict[str, _Item] = {}
+
+    def visit(path: tuple[Union[str, int], ...], value: Any) -> None:
+        items.setdefault(".".join(map(str, path)), (path, value))
+
+    if isinstance(tree, (list, tuple)):
+        tree = dict(enumerate(tree))
+    traverse_state_dict(tree if isinstance(tree, Mapping) else {"": tree}, visit, lambda value: isinstance(value, Handle))
+    return items
+
+
+def _names_of_tensors(value: Any, name: str) -> Iterator[str]:
+    """The names of the tensors inside an item."""
+    if isinstance(value, Handle):
+        yield name
+    elif isinstance(value, (Mapping, list, tuple)):
+        for key, each in value.items() if isinstance(value, Mapping) else enumerate(value):
+            yield from _names_of_tensors(each, f"{name}.{key}")
+
+
+def _with_tensors(value: Any) -> Any:
+    """An item with tensors in the place of Handles."""
+    if isinstance(value, Handle):
+        return value.torch()
+    if isinstance(value, Mapping):
+        return {key: _with_tensors(each) for key, each in value.items()}
+    return type(value)(map(_with_tensors, value)) if isinstance(value, (list, tuple)) else value  # Also of a torch.Size.
 
 
 def _entry(handle: Handle) -> TensorStorageMetadata:

@@ -27,7 +27,8 @@ import torch.distributed.checkpoint as dcp
 import torch.multiprocessing
 from torch.distributed._shard import sharded_tensor
 from torch.distributed.checkpoint.api import CheckpointException
-from torch.distributed.checkpoint.state_dict import get_model_state_dict
+from torch.distributed.checkpoint.state_dict import get_model_state_dict, get_optimizer_state_dict
+from torch.distributed.checkpoint.state_dict_loader import _load_state_dict_from_keys
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import FullyShardedDataParallel, StateDictType, fully_shard
 from torch.distributed.tensor import DTensor
@@ -416,6 +417,30 @@ class Dcp(Case):
             dcp.load(state, storage_reader=shardctl.dcp.Reader(path), no_dist=True)
             self.assertTrue(same(state["model"], wanted["model"]), path)
             self.assertEqual((state["step"], state["rate"]), (7, 0.5))
+
+    def test_lists_and_tuples_have_the_names_of_torch(self) -> None:
+        trained = model(1)
+        optimizer = torch.optim.AdamW(trained.parameters(), betas=(0.8, 0.95))
+        trained(torch.randn(4, 10)).sum().backward()
+        optimizer.step()
+        state = {"optim": get_optimizer_state_dict(trained, optimizer), "history": [1, [2.5]], "pair": (torch.ones(2), 1),
+                 "size": torch.Size([1, 2]), "deep": [{"x": torch.ones(2)}, [torch.zeros(1), 3]]}
+        sources = [self.saved(state, "x.pt"), self.folder / "dcp", self.folder / "own"]
+        dcp.save(state, checkpoint_id=sources[1], no_dist=True)
+        shardctl.save(state, sources[2], to="dcp")
+        for source in sources[:2]:
+            reader = shardctl.dcp.Reader(source)
+            loaded = copy.deepcopy(state)
+            loaded["optim"]["param_groups"][0]["betas"], loaded["history"], loaded["size"] = (0, 0), [], None
+            loaded["deep"][0]["x"].zero_()
+            dcp.load(loaded, storage_reader=reader, no_dist=True)
+            self.assertEqual(str(loaded), str(state), source)
+            self.assertEqual(type(loaded["size"]), torch.Size)
+            whole = _load_state_dict_from_keys({"deep", "history"}, storage_reader=reader)
+            self.assertEqual(str(dict(sorted(whole.items()))), str({name: state[name] for name in ("deep", "history")}))
+        loaded = {"optim": copy.deepcopy(state["optim"]), "history": []}
+        dcp.load(loaded, storage_reader=shardctl.dcp.Reader(sources[2]), no_dist=True)
+        self.assertEqual(str(loaded), str({name: state[name] for name in loaded}))
 
     def test_unchanged_code_saves_every_format(self) -> None:
         wanted = {"model": model(1).state_dict(), "step": 7, "groups": [{"lr": 0.5, "betas": [0.1, 0.2]}, {"w": torch.ones(2)}]}
