@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <set>
 
+#include "libshard/core/split.h"
+
 namespace shard {
 
 namespace {
@@ -11,16 +13,6 @@ constexpr std::string_view kWrapper = "base_model.model.", kLora = ".lora_", kSa
                            kOriginal = "original_module", kBaseLayer = "base_layer",
                            kMagnitude = "lora_magnitude_vector", kTokens = "trainable_tokens_delta";
 
-std::vector<std::string_view> parts_of(std::string_view name) {
-  std::vector<std::string_view> parts;
-  for (;;) {
-    const std::size_t dot = name.find('.');
-    parts.push_back(name.substr(0, dot));
-    if (dot == std::string_view::npos) return parts;
-    name.remove_prefix(dot + 1);
-  }
-}
-
 std::string joined_parts(const std::vector<std::string_view>& parts) {
   std::string name;
   for (const std::string_view part : parts) name.append(name.empty() ? "" : ".").append(part);
@@ -28,7 +20,7 @@ std::string joined_parts(const std::vector<std::string_view>& parts) {
 }
 
 bool has_part(std::string_view name, std::string_view part) {
-  const std::vector<std::string_view> parts = parts_of(name);
+  const std::vector<std::string_view> parts = split(name, '.');
   return std::ranges::find(parts, part) != parts.end();
 }
 
@@ -96,7 +88,7 @@ std::vector<std::string> name_as_peft(std::vector<ModelTensor>& tensors) {
   std::set<std::string> adapters;
   for (ModelTensor& each : tensors) {
     const std::string cleaned(inside_wrapper(each.name));
-    std::vector<std::string_view> parts = parts_of(cleaned);
+    std::vector<std::string_view> parts = split(cleaned, '.');
     if (std::string adapter = rename_parts(parts); !adapter.empty()) adapters.insert(std::move(adapter));
     each.name = std::string(kWrapper) + joined_parts(parts);
   }
@@ -105,7 +97,7 @@ std::vector<std::string> name_as_peft(std::vector<ModelTensor>& tensors) {
 
 std::string without_adapter(std::string_view name) {
   if (!name.starts_with(kWrapper)) return std::string(name);
-  std::vector<std::string_view> parts = parts_of(name.substr(kWrapper.size()));
+  std::vector<std::string_view> parts = split(name.substr(kWrapper.size()), '.');
   std::erase(parts, kBaseLayer);
   return joined_parts(parts);
 }

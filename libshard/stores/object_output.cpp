@@ -12,6 +12,7 @@
 
 #include "libshard/core/error.h"
 #include "libshard/core/parallel.h"
+#include "libshard/core/split.h"
 #include "libshard/io/url_path.h"
 #include "libshard/stores/object_checks.h"
 #include "libshard/stores/object_part.h"
@@ -35,15 +36,10 @@ std::string checked_destination(std::string destination) {
         .in_file(destination)
         .expected("a name in the bucket");
   }
-  const std::string key = destination.substr(root + 1);
-  for (std::size_t begin = 0; begin <= key.size();) {
-    const std::size_t end = std::min(key.find('/', begin), key.size());
-    const std::string part = key.substr(begin, end - begin);
-    if (part.empty() || part == "." || part == "..") {
-      throw Error(ErrorCode::kInvalidArgument, "cannot write: the destination has a part that is empty, '.' or '..'")
-          .in_file(destination);
-    }
-    begin = end + 1;
+  const auto is_bad = [](std::string_view part) { return part.empty() || part == "." || part == ".."; };
+  if (std::ranges::any_of(split(std::string_view(destination).substr(root + 1), '/'), is_bad)) {
+    throw Error(ErrorCode::kInvalidArgument, "cannot write: the destination has a part that is empty, '.' or '..'")
+        .in_file(destination);
   }
   return destination;
 }

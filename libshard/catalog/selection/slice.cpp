@@ -9,6 +9,7 @@
 #include "libshard/catalog/catalog_builder.h"
 #include "libshard/core/error.h"
 #include "libshard/core/parse_number.h"
+#include "libshard/core/split.h"
 
 namespace shard {
 
@@ -25,13 +26,9 @@ std::string_view trimmed(std::string_view text) {
   return text;
 }
 
-std::vector<std::string_view> split(std::string_view text, char separator) {
-  std::vector<std::string_view> parts;
-  for (std::size_t end = 0; end != std::string_view::npos; text.remove_prefix(end + 1)) {
-    end = text.find(separator);
-    parts.push_back(trimmed(text.substr(0, end)));
-    if (end == std::string_view::npos) break;
-  }
+std::vector<std::string_view> trimmed_parts(std::string_view text, char separator) {
+  std::vector<std::string_view> parts = split(text, separator);
+  std::ranges::transform(parts, parts.begin(), trimmed);
   return parts;
 }
 
@@ -70,7 +67,7 @@ void apply_index(std::int64_t index, std::string_view slice, int d, Slice& resul
 
 /// Applies one part between commas to dimension `d`.
 void apply(std::string_view part, std::string_view slice, int d, Slice& result) {
-  const std::vector<std::string_view> bounds = split(part, ':');
+  const std::vector<std::string_view> bounds = trimmed_parts(part, ':');
   if (bounds.size() > 2) throw malformed(slice, fmt::format("'{}' has a step; steps are not supported", part));
   if (bounds.size() == 2) return apply_range(bounds, slice, d, result);
   const auto index = number(part, slice);
@@ -86,7 +83,7 @@ Slice whole(Dims shape) {
 }
 
 Slice parse_slice(std::string_view text, Dims shape, std::string_view tensor) {
-  const std::vector<std::string_view> parts = split(text, ',');
+  const std::vector<std::string_view> parts = trimmed_parts(text, ',');
   const auto ellipses = std::ranges::count(parts, std::string_view("..."));
   if (ellipses > 1) throw malformed(text, "'...' may appear only once");
   const auto named = static_cast<int>(parts.size()) - static_cast<int>(ellipses);

@@ -2,6 +2,7 @@
 
 #include <fmt/ranges.h>
 
+#include "libshard/core/split.h"
 #include "libshard/map/documents/document_rules.h"
 #include "libshard/map/documents/document_text.h"
 #include "libshard/map/documents/json_place.h"
@@ -124,12 +125,8 @@ std::vector<std::string> read_root(const JsonPlace& place) {
     for (const JsonPlace& item : place.items()) keys.push_back(item.text());
     return keys;
   }
-  std::string rest = place.text();
-  for (std::size_t dot = rest.find('.'); dot != std::string::npos; dot = rest.find('.')) {
-    keys.push_back(rest.substr(0, dot));
-    rest.erase(0, dot + 1);
-  }
-  keys.push_back(rest);
+  const std::string text = place.text();
+  for (const std::string_view part : split(text, '.')) keys.emplace_back(part);
   return keys;
 }
 

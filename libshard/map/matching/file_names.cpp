@@ -8,6 +8,7 @@
 #include <string_view>
 
 #include "libshard/core/error.h"
+#include "libshard/core/split.h"
 #include "libshard/map/documents/wrong.h"
 
 namespace shard {
@@ -35,13 +36,8 @@ bool is_file_name(std::string_view name) {
   constexpr unsigned char kFirstPlain = 0x20, kDelete = 0x7f;
   const auto is_control = [](unsigned char c) { return c < kFirstPlain || c == kDelete; };
   if (std::ranges::any_of(name, is_control)) return false;
-  for (std::size_t begin = 0;;) {
-    const std::size_t end = name.find('/', begin);
-    const std::string_view part = name.substr(begin, end == std::string_view::npos ? end : end - begin);
-    if (part.empty() || part.starts_with('.')) return false;
-    if (end == std::string_view::npos) return true;
-    begin = end + 1;
-  }
+  const auto is_hidden = [](std::string_view part) { return part.empty() || part.starts_with('.'); };
+  return std::ranges::none_of(split(name, '/'), is_hidden);
 }
 
 const MapFiles* written_files(const MapDocument& document) {

@@ -11,6 +11,7 @@
 #include "libshard/catalog/selection/pattern_sets.h"
 #include "libshard/core/error.h"
 #include "libshard/core/parse_number.h"
+#include "libshard/core/split.h"
 #include "libshard/map/documents/wrong.h"
 #include "libshard/map/matching/file_names.h"
 
@@ -36,7 +37,7 @@ class RankSearch {
   std::optional<RankPaths> run() {
     for (const MapFiles& files : document_.files) {
       found_.emplace_back();
-      walk(split(files.path), 0, {}, {});
+      walk(components_of(files.path), 0, {}, {});
     }
     const auto is_empty = [](const auto& files) { return files.empty(); };
     if (std::ranges::all_of(found_, is_empty)) return std::nullopt;
@@ -52,12 +53,9 @@ class RankSearch {
   }
 
  private:
-  static std::vector<NamePattern> split(const std::string& path) {
+  static std::vector<NamePattern> components_of(const std::string& path) {
     std::vector<NamePattern> components;
-    for (std::size_t begin = 0, end = 0; end != std::string::npos; begin = end + 1) {
-      end = path.find('/', begin);
-      components.push_back(parse_file_name(path.substr(begin, end == std::string::npos ? end : end - begin)));
-    }
+    for (const std::string_view part : split(path, '/')) components.push_back(parse_file_name(std::string(part)));
     return components;
   }
 
