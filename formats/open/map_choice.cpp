@@ -238,7 +238,7 @@ void undo_map(const SourcePlace& place, const SourceRequest& request, const Sele
   if (selection != nullptr && (!selection->include.empty() || !selection->exclude.empty())) {
     leaves_out = [is_chosen = name_filter(*selection)](std::string_view name) { return !is_chosen(name); };
   }
-  const Catalog& stored = source.catalog();  // Of a reader that the new one owns.
+  const Catalog& stored = source.catalog();  // Stays valid, because the new reader owns the old one.
   auto reader = std::make_unique<MappedReader>(std::move(source.reader), map, leaves_out);
   check_scales_follow(stored, reader->catalog());
   if (on_step) {
