@@ -80,7 +80,7 @@ def _leaves(value: Any, name: str, replace: Callable[[Any], None]) -> Iterator[_
         def put(found: Any) -> None:
             own[key] = found
             if isinstance(value, tuple):
-                replace(value._make(own) if hasattr(value, "_make") else tuple(own))  # A namedtuple stays one.
+                replace(getattr(value, "_make", tuple)(own))  # A namedtuple stays one.
 
         return put
 
@@ -200,7 +200,7 @@ def _assigned(tensor: Any, dtype: str) -> Any:
                                        stride=tensor.stride())
 
 
-def _is_array(value: object) -> bool:
+def _is_array(value: Any) -> bool:
     """Whether it is an array of numpy whose elements a tensor of a checkpoint can have. Imports nothing."""
     numpy = sys.modules.get("numpy")
     return numpy is not None and isinstance(value, numpy.ndarray) and value.dtype.name in NUMPY | ML_DTYPES

@@ -173,7 +173,8 @@ def _flattened(tree: Any) -> dict[str, _Item]:
 
     if isinstance(tree, (list, tuple)):
         tree = dict(enumerate(tree))
-    traverse_state_dict(tree if isinstance(tree, Mapping) else {"": tree}, visit, lambda value: isinstance(value, Handle))
+    state: dict[str, Any] = dict(tree) if isinstance(tree, Mapping) else {"": tree}
+    traverse_state_dict(state, visit, lambda value: isinstance(value, Handle))
     return items
 
 

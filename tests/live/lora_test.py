@@ -150,15 +150,17 @@ class Lora(unittest.TestCase):
         self.assertTrue(torch.equal(found["head.weight"], base["head.weight"] + 1))
 
     def test_one_of_two_tied_parameters_is_refused_by_name(self):
-        base, hub = {"model.embed_tokens.weight": torch.randn(8, 4), "model.norm.weight": torch.ones(4)}, self.dir / "hub"
+        base, hub = {"model.embed_tokens.weight": torch.randn(8, 4), "model.q_proj.weight": torch.randn(4, 4)}, self.dir / "hub"
+        factors = {"model.q_proj.lora_A.weight": torch.randn(2, 4), "model.q_proj.lora_B.weight": torch.randn(4, 2)}
         hub.mkdir()
         (self.dir / "adapter").mkdir()
         save_file(base, hub / "model.safetensors")
 
         def merge(saved: list[str], config: dict, code: int, task: str = "CAUSAL_LM") -> None:
             (hub / "config.json").write_text(json.dumps(config))
-            (self.dir / "adapter/adapter_config.json").write_text(json.dumps({"peft_type": "LORA", "lora_alpha": 1, "task_type": task}))
-            save_file({f"base_model.model.{name}": torch.zeros(8, 4) for name in saved}, self.dir / "adapter/adapter_model.safetensors")
+            (self.dir / "adapter/adapter_config.json").write_text(json.dumps({"peft_type": "LORA", "r": 2, "lora_alpha": 1, "task_type": task}))
+            tensors = factors | {name: torch.zeros(8, 4) for name in saved}
+            save_file({f"base_model.model.{name}": tensor for name, tensor in tensors.items()}, self.dir / "adapter/adapter_model.safetensors")
             with self.subTest(saved=saved, config=config, task=task):
                 shardctl("convert", hub, "-o", self.dir / "x.safetensors", "--force", "--lora", self.dir / "adapter", code=code)
 
