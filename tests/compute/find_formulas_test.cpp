@@ -280,7 +280,7 @@ TEST(FindFormulas, SeveralSchemesAndPatternsThatNameOthersAreAllowed) {
       {kInt4, stating("compressed-tensors", {{.bits = 8, .group_size = 128}, {.bits = 4, .group_size = 16}})},
       {kGptq4, stating("gptq", {{.bits = 4, .group_size = 32}})},
       {kGptq4, stating("gptq", {{.bits = 4, .group_size = -1}})},
-      {kInt4, stating("compressed-tensors", {{.bits = 4, .is_symmetric = false}, {.bits = 4, .is_symmetric = true}})},
+      {kInt4, stating("compressed-tensors", {{.bits = 4, .group_size = 16, .is_symmetric = false}, {.bits = 4, .is_symmetric = true}})},
       {kInt4, stating("compressed-tensors", {{.bits = 8, .is_symmetric = false}, {.bits = 4, .group_size = 16}})},
       {kInt8, stating("compressed-tensors", {{.bits = 8, .is_symmetric = true}})},
       {kGptqOfOneGroup, stating("gptq", {{.bits = 4, .is_reordered = true}})},
