@@ -185,6 +185,14 @@ std::string_view HiddenTensors::kind_in(const Value& object) {
   return {};
 }
 
+bool HiddenTensors::holds_unlisted(const Value& object) {
+  if (object.kind != ValueKind::kCall && object.items().empty()) return false;
+  return find_below(object, [this](const Value& value) {
+           arena_.charge(Charge::kVisits);
+           return is_rebuilt_tensor(value) || !unsupported_tensor_kind(value).empty();
+         }) != nullptr;
+}
+
 bool is_parameter(const Value& value, HiddenTensors& hidden) {
   const bool has_state = value.is_call_of("torch._utils", "_rebuild_parameter_with_state");
   if (!has_state && !value.is_call_of("torch._utils", "_rebuild_parameter")) return false;

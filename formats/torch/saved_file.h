@@ -97,6 +97,9 @@ class HiddenTensors {
   /// Empty if there is none. Such an object cannot be written without losing the tensor.
   /// \throws Error kCorruption  the budget is exhausted.
   std::string_view kind_in(const Value& object);
+  /// Whether `object` is or contains a tensor or a storage that the catalog does not list. Unlike kind_in, this does
+  /// not count kTensor values, which are listed under other names. \throws Error kCorruption  see kind_in.
+  bool holds_unlisted(const Value& object);
 
  private:
   Arena& arena_;

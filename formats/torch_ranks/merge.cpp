@@ -304,7 +304,7 @@ class Merge {
   bool own_tensors_;
   Findings& findings_;
   torch_save::HiddenTensors hidden_;
-  ValueEquality objects_{{.budget = context_.catalog.arena->budget().get()}};
+  ValueEquality objects_{{.persistent_by_id = false, .budget = context_.catalog.arena->budget().get()}};
   bool has_warned_of_left_ = false;
   std::size_t taken_from_others_ = 0;  ///< For repair: the number of tensors whose first rank's copy is lost.
   FirstNames holding_;                 ///< Names of objects that contain tensors.

@@ -307,7 +307,7 @@ Difference compare_entries(const ComparedSide& a, const ComparedSide& b) {
   const auto same_tensor = [&](const Value& x, const Value& y) {
     return name_of_tensor(in_a, x) == name_of_tensor(in_b, y);
   };
-  ValueEquality equality({.same_tensor = same_tensor, .budget = in_a.arena->budget().get()});
+  ValueEquality equality({.same_tensor = same_tensor, .persistent_by_id = false, .budget = in_a.arena->budget().get()});
   merge(a.selection.objects, b.selection.objects, [&](const SelectedObject* x, const SelectedObject* y) {
     if (x == nullptr || y == nullptr || !is_same(equality, in_a, *x, in_b, *y)) found.objects.push_back({x, y});
   });

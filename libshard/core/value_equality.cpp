@@ -57,7 +57,7 @@ class ValueEquality::Comparison {
   void push(const Value* a, const Value* b) {
     if (a == nullptr || b == nullptr) {
       is_same_ = is_same_ && a == b;
-    } else if (a != b || !options_.opaque_by_class || options_.same_tensor) {
+    } else if (a != b || !options_.opaque_by_class || !options_.persistent_by_id || options_.same_tensor) {
       if (join(a, b)) todo_.emplace_back(a, b);
     }
   }
@@ -79,7 +79,8 @@ class ValueEquality::Comparison {
       return;
     }
     is_same_ = a.kind == b.kind && has_same_number(a, b) && a.text() == b.text() && a.module() == b.module() &&
-               (a.kind != ValueKind::kOpaque || options_.opaque_by_class);
+               (a.kind != ValueKind::kOpaque || options_.opaque_by_class) &&
+               (a.kind != ValueKind::kPersid || options_.persistent_by_id);
     push(a.items(), b.items());
     push(a.callee(), b.callee());
     const CallExtra none;

@@ -3,9 +3,11 @@ of built-in types, tensors in pieces. The files of tests/data/foreign were writt
 
 Environment: SHARDCTL is the program, SHARD_DATA the folder tests/data.
 """
+import json
 import os
 import struct
 import unittest
+import zipfile
 from pathlib import Path
 
 from program import ProgramTest
@@ -14,7 +16,41 @@ FOREIGN = Path(os.environ["SHARD_DATA"]) / "foreign"
 OPAQUE = ["--unknown-globals", "opaque"]
 
 
+def text(value: str) -> bytes:
+    return b"X" + len(value).to_bytes(4, "little") + value.encode()
+
+
+def tensor(key: int) -> bytes:
+    """Two floats of a storage."""
+    storage = b"(" + text("storage") + b"ctorch\nFloatStorage\n" + text(str(key)) + text("cpu") + b"K\x02tQ"
+    return b"ctorch._utils\n_rebuild_tensor_v2\n(" + storage + b"K\x00K\x02\x85K\x01\x85\x89ccollections\nOrderedDict\n)RtR"
+
+
+def array_of(element: bytes) -> bytes:
+    """An array of objects: the element and None."""
+    empty = (b"cnumpy.core.multiarray\n_reconstruct\n(cnumpy\nndarray\nK\x00\x85c_codecs\nencode\n(" + text("b") + text("latin1")
+             + b"tRtR")
+    dtype = b"cnumpy\ndtype\n(" + text("O8") + b"\x89\x88tR(K\x03" + text("|") + b"NNN" + 2 * b"J\xff\xff\xff\xff" + b"K?tb"
+    return empty + b"(K\x01K\x02\x85" + dtype + b"\x89](" + element + b"Netb"
+
+
+# Values of classes on the list around an element that no name reaches.
+HOLDERS = {
+    "deque": lambda element: b"ccollections\ndeque\n)R(" + element + b"e",
+    "namespace": lambda element: b"cargparse\nNamespace\n)\x81}" + text("t") + element + b"sb",
+    "slice": lambda element: b"c__builtin__\nslice\n(" + element + b"NNtR",
+    "array": array_of,
+}
+
+
 class ForeignValues(ProgramTest):
+    def torch_file(self, name: str, value: bytes) -> str:
+        files = {"data.pkl": b"\x80\x02" + value + b".", "byteorder": b"little", "data/0": bytes(8), "data/1": bytes(8), "version": b"3\n"}
+        with zipfile.ZipFile(self.dir / name, "w") as file:
+            for path, content in files.items():
+                file.writestr("archive/" + path, content)
+        return name
+
     def names(self, path, *options) -> list[str]:
         return [tensor["name"] for tensor in self.json("inspect", path, *options)["tensors"]]
 
@@ -56,6 +92,58 @@ class ForeignValues(ProgramTest):
         error = self.json("digest", FOREIGN / "knot.pt", *OPAQUE, code=8)
         self.assertIn("--exclude late", error["hint"])
         self.assertIn("--exclude inner", error["hint"])
+
+    # Tensors without names in values of classes that are on the list.
+
+    def test_tensors_without_names_are_never_compared_or_hashed_unseen(self):
+        for kind, holder in HOLDERS.items():
+            file = self.torch_file(f"{kind}.pt", b"}(" + text("w") + tensor(0) + text("x") + holder(tensor(1)) + b"u")
+            error = self.json("digest", file, code=8)
+            self.assertEqual(error["tensor"], "x")
+            self.assertIn("'x' contains tensors, which cannot be hashed", error["message"])
+            self.assertIn("--exclude x", error["hint"])
+            self.run_hint(error["hint"])
+            for more in [], ["--objects", "drop"]:
+                error = self.json("diff", file, file, *more, code=8)
+                self.assertIn("'x' contains tensors, which cannot be compared", error["message"])
+            self.run_hint(error["hint"])
+
+    def test_tensors_without_names_are_dropped_with_a_warning_and_never_from_the_model(self):
+        for kind, holder in HOLDERS.items():
+            model = text("w") + tensor(0)
+            beside = self.torch_file(f"{kind}.pt", b"}(" + text("model") + b"}" + model + b"s" + text("x") + holder(tensor(1)) + b"u")
+            for verb in ["gather", beside, "-o", f"{kind}.safetensors", "--objects", "drop"], ["export", beside, "-o", kind]:
+                self.assertIn("skipped 1 object with tensors: 'x'", " ".join(self.json(*verb)["warnings"]))
+            inside = self.torch_file(f"in_{kind}.pt", b"}" + text("model") + b"}(" + model + text("x") + holder(tensor(1)) + b"us")
+            for verb in (["gather", inside, "-o", f"in_{kind}.safetensors", "--objects", "drop"],
+                         ["export", inside, "-o", f"in_{kind}"]):
+                error = self.json(*verb, code=8)
+                self.assertIn("'model.x' contains tensors, which cannot be written", error["message"])
+                self.run_hint(error["hint"])
+
+    def test_a_value_that_several_names_share_counts_for_each(self):
+        shared = HOLDERS["deque"](tensor(1)) + b"q\x05"
+        file = self.torch_file("shared.pt", b"}(" + text("a") + HOLDERS["slice"](shared) + text("model") + b"}(" + text("w") + tensor(0)
+                               + text("x") + HOLDERS["slice"](b"h\x05") + b"uu")
+        error = self.json("gather", file, "-o", "m.safetensors", "--objects", "drop", code=8)
+        self.assertEqual(error["tensor"], "model.x")
+
+    def test_a_listed_tensor_in_another_value_is_not_lost(self):
+        for kind, holder in HOLDERS.items():
+            file = self.torch_file(f"{kind}.pt", b"}(" + text("w") + tensor(0) + b"q\x05" + text("x") + holder(b"h\x05") + b"u")
+            self.json("digest", file)
+            self.json("diff", file, file)
+            self.json("gather", file, "-o", f"{kind}.safetensors", "--objects", "drop")
+
+    def test_ranks_with_different_tensors_inside_an_object_keep_one_each(self):
+        document = {"schema": "shardctl.layout/1", "mesh": {"dp": 2}, "files": {"path": "rank{rank}.pt"}, "rules": []}
+        (self.dir / "ranks.json").write_text(json.dumps(document))
+        (self.dir / "ranks").mkdir()
+        for rank in range(2):
+            self.torch_file(f"ranks/rank{rank}.pt", b"}(" + text("w") + tensor(0) + text("n") + b"K\x07" + text("x")
+                            + HOLDERS["deque"](tensor(1)) + b"u")
+        listed = self.json("inspect", "ranks", "--layout", "ranks.json")["objects"]
+        self.assertEqual([(each["name"], each.get("rank")) for each in listed], [("n", None), ("x", 0), ("x", 1)])
 
     def test_export_needs_no_option_for_objects_that_it_drops(self):
         self.json("export", FOREIGN / "config.pt", "-o", "config")

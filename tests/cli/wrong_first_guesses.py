@@ -110,7 +110,7 @@ def of_names():
 
 
 def of_options():
-    args = DATA / "torch/namespace.pt"
+    args = DATA / "torch/nested.pt"
     is_hint(f"shardctl gather {args} -o x.safetensors --objects drop", 8, "gather", args, "-o", "x.safetensors", "--objects", "keep")
     is_hint(f"shardctl gather {args} -o x.safetensors --objects drop", 8, "gather", args, "--objects=keep", "-o", "x.safetensors")
 

@@ -53,6 +53,15 @@ TEST(Equality, OpaqueValuesAreEqualByClassOrNever) {
   EXPECT_FALSE(ValueEquality({.opaque_by_class = false}).is_equal(a, a));
 }
 
+TEST(Equality, PersistentIdsAreEqualByTheirContentOrNever) {
+  Arena arena;
+  const std::string text = "\x80\x04](K\1Qe."s;
+  Value *const a = load_text(arena, text), *const b = load_text(arena, text);
+  EXPECT_TRUE(ValueEquality().is_equal(*a, *b));
+  EXPECT_FALSE(ValueEquality({.persistent_by_id = false}).is_equal(*a, *b));
+  EXPECT_FALSE(ValueEquality({.persistent_by_id = false}).is_equal(*a, *a));
+}
+
 TEST(Equality, TensorsAreAskedFor) {
   Value a, b;
   become_tensor(a, 1);

@@ -175,6 +175,18 @@ TEST(TorchRanksReader, EqualObjectsAreOneEntryAndOthersOnePerRank) {
   EXPECT_EQ(objects[2].value->number, 101);
 }
 
+TEST(TorchRanksReader, ObjectsWithTensorsInsideAreEntriesOfTheirRanks) {
+  RankFolder folder = two_ranks([](RankFileMaker& maker, int rank) {
+    Value* const tensor[] = {maker.floats({1}, {static_cast<float>(rank)})};
+    maker.put("x", make_call(maker.arena(), make_global(maker.arena(), "builtins", "slice"), tensor));
+  });
+  const auto reader = folder.open();  // Both files name the same storage.
+  const std::vector<Object>& objects = reader->catalog().objects;
+  ASSERT_EQ(objects.size(), 2U);
+  EXPECT_EQ(objects[0].rank, 0);
+  EXPECT_EQ(objects[1].rank, 1);
+}
+
 TEST(TorchRanksReader, ATensorHereAndAnObjectThereAreEntriesOfTheirRanks) {
   RankFolder folder = two_ranks(
       [](RankFileMaker& maker, int rank) { rank == 0 ? maker.put("x", 1) : maker.put("x", maker.floats({1}, {1})); });

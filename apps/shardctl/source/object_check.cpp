@@ -11,6 +11,7 @@
 #include "apps/shardctl/source/source.h"
 #include "apps/shardctl/text/value_text.h"
 #include "formats/torch/foreign_classes.h"
+#include "formats/torch/saved_file.h"
 #include "formats/torch/tensor_pickle.h"
 #include "libshard/catalog/originals.h"
 #include "libshard/core/error.h"
@@ -32,15 +33,26 @@ struct UnwritableObject {
   bool holds_tensors = false;  ///< Skipping it also skips tensors.
 };
 
-/// \param met  values visited by earlier calls; their unknown classes are not counted again.
-UnwritableObject unwritable(const Object& object, const Originals* originals, VisitedSet& met) {
+/// Searches in the objects of one catalog. Unknown classes in a value that several objects share are counted only once,
+/// tensors for each of the objects.
+struct ObjectSearch {
+  explicit ObjectSearch(const Catalog& catalog) : hidden(*catalog.arena) {}
+  VisitedSet met;
+  torch_save::HiddenTensors hidden;
+};
+
+UnwritableObject unwritable(const Object& object, const Originals* originals, ObjectSearch& search) {
   if (object.value == nullptr) return {};
   const std::string kind = foreign_tensor(object.value);
   const bool is_subclass = !torch_save::tensor_subclass(*object.value).empty();
   // No --exclude can name the root, so only --objects drop can skip it.
   if (!kind.empty()) return {"is a " + kind, is_subclass && object.name.empty(), true};
-  const torch_save::Opaques found = torch_save::find_opaques(*object.value, met, originals);
-  if (found.first == nullptr) return {};
+  const torch_save::Opaques found = torch_save::find_opaques(*object.value, search.met, originals);
+  const bool holds_tensors = found.holding != nullptr || search.hidden.holds_unlisted(*object.value);
+  if (found.first == nullptr) {
+    if (!holds_tensors) return {};
+    return {"contains tensors", true, true};
+  }
   const Value& type = found.holding != nullptr ? *found.holding : *found.first;
   if (type.module() == "torch" && type.text() == "Tensor") return {"is a torch.Tensor inside an object", false, true};
   if (type.module() == "h5py" && type.text().starts_with("Dataset (")) {
@@ -48,8 +60,8 @@ UnwritableObject unwritable(const Object& object, const Originals* originals, Vi
   }
   const bool is_own = &type == object.value || &type == object.value->callee();
   return {fmt::format("{} the unknown class {}.{}{}", is_own ? "is of" : "contains a value of", type.module(),
-                      type.text(), found.holding != nullptr ? " and contains tensors" : ""),
-          true, found.holding != nullptr};
+                      type.text(), holds_tensors ? " and contains tensors" : ""),
+          true, holds_tensors};
 }
 
 /// An --exclude for each name, quoted for a shell.
@@ -109,17 +121,17 @@ FirstNames check_objects(const Catalog& catalog, const ObjectCheck& check) {
   if (originals != nullptr && originals->format != check.written_as) originals = nullptr;
   const bool has_faults = check.faults != nullptr && !check.faults->empty();
   if (has_faults) throw_unlisted(catalog, *check.faults);
-  VisitedSet checked;
+  ObjectSearch checked(catalog);
   const auto usable = [&](const Object& object) { return unwritable(object, originals, checked).is.empty(); };
   FirstNames dropped;
   if (!has_faults && std::all_of(catalog.objects.begin(), catalog.objects.end(), usable)) return dropped;
   const std::string container = check.may_drop_tensors ? model_container(catalog) : std::string();
-  VisitedSet met;
+  ObjectSearch search(catalog);
   UnwritableReport refused;
   for (const SelectedObject& each : chosen_objects(catalog, check.selection)) {
     const Object& object = catalog.objects[each.source];
     if (const Error* const fault = has_faults ? check.faults->find(object.name) : nullptr) throw Error(*fault);
-    UnwritableObject found = unwritable(object, originals, met);
+    UnwritableObject found = unwritable(object, originals, search);
     const bool is_in_model = !container.empty() && object.name.starts_with(container + ".");
     if (found.holds_tensors) found.droppable = found.droppable && check.may_drop_tensors && !is_in_model;
     const std::string name(object.name);  // --exclude matches source names.
@@ -131,7 +143,7 @@ FirstNames check_objects(const Catalog& catalog, const ObjectCheck& check) {
       continue;
     }
     if (refused.count++ == 0) refused.first = name, refused.is = found.is;
-    if (must_exclude) refused.excludes.push_back(name);
+    if (must_exclude && (refused.excludes.empty() || refused.excludes.back() != name)) refused.excludes.push_back(name);
   }
   if (refused.count > 0) throw refused.error(check.arguments, check.done);
   return dropped;
@@ -146,9 +158,9 @@ std::string dropped_tensors_text(const FirstNames& dropped) {
 
 FirstNames objects_with_tensors(const Catalog& catalog, const std::function<bool(std::uint32_t object)>& takes) {
   FirstNames names;
-  VisitedSet met;
+  ObjectSearch search(catalog);
   for (std::uint32_t i = 0; i < catalog.objects.size(); ++i) {
-    if (takes(i) && unwritable(catalog.objects[i], nullptr, met).holds_tensors) names.add(catalog.objects[i].name);
+    if (takes(i) && unwritable(catalog.objects[i], nullptr, search).holds_tensors) names.add(catalog.objects[i].name);
   }
   return names;
 }
