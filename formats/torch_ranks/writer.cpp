@@ -384,47 +384,80 @@ Error not_describable(const Tensor& tensor, const std::string& message) {
   return error;
 }
 
-/// Checks that each element occurs once, as a ShardedTensor's metadata requires.
-void check_sharded_tensor(const Catalog& target, const Tensor& tensor) {
+/// The index of the first chunk with the box of the chunk before it, or 0.
+std::size_t find_replica(const Catalog& target, const Tensor& tensor) {
   const std::span<const Chunk> chunks = target.chunks_of(tensor);
   for (std::size_t i = 1; i < chunks.size(); ++i) {
-    if (chunks[i].offsets != chunks[i - 1].offsets || is_empty(chunks[i].sizes) || is_empty(chunks[i - 1].sizes))
-      continue;
-    throw not_describable(tensor, fmt::format("'{}' has replicas, which a ShardedTensor cannot have", tensor.name))
-        .found(fmt::format("one box on ranks {} and {}", target.stored_of(chunks[i - 1]).rank,
-                           target.stored_of(chunks[i]).rank))
-        .suggest(Remedy::kHoldAs, "dtensor");
+    const bool has_elements = !is_empty(chunks[i].sizes) && !is_empty(chunks[i - 1].sizes);
+    if (has_elements && chunks[i].offsets == chunks[i - 1].offsets) return i;
   }
+  return 0;
+}
+
+bool is_on_all_ranks(const Catalog& target, const Sharding& sharding) {
+  return mesh_ranks(sharding).size() == target.files.size();
+}
+
+/// The first placement that does not divide as torch.chunk does, which DTensor requires; null if there is none.
+const Placement* find_other_split(const Sharding& sharding) {
+  const auto is_other = [](const Placement& each) { return each.split != CutRule::kChunk; };
+  const auto other = std::ranges::find_if(sharding.placements, is_other);
+  return other == sharding.placements.end() ? nullptr : &*other;
+}
+
+bool can_be_dtensor(const Catalog& target, const Tensor& tensor) {
+  if (tensor.sharding == kNoIndex) return false;
+  const Sharding& sharding = target.shardings[tensor.sharding];
+  return is_on_all_ranks(target, sharding) && find_other_split(sharding) == nullptr;
+}
+
+/// Suggests a ShardedTensor, unless the tensor has replicas.
+void suggest_sharded_tensor(Error& error, const Catalog& target, const Tensor& tensor) {
+  if (find_replica(target, tensor) == 0) error.suggest(Remedy::kHoldAs, "sharded_tensor");
+}
+
+/// Checks that each element occurs once, as a ShardedTensor's metadata requires.
+void check_sharded_tensor(const Catalog& target, const Tensor& tensor) {
+  const std::size_t replica = find_replica(target, tensor);
+  if (replica == 0) return;
+  const std::span<const Chunk> chunks = target.chunks_of(tensor);
+  Error error =
+      not_describable(tensor, fmt::format("'{}' has replicas, which a ShardedTensor cannot have", tensor.name));
+  error.found(fmt::format("one box on ranks {} and {}", target.stored_of(chunks[replica - 1]).rank,
+                          target.stored_of(chunks[replica]).rank));
+  if (can_be_dtensor(target, tensor)) throw error.suggest(Remedy::kHoldAs, "dtensor");
+  throw error.suggest(Remedy::kUseMesh);
 }
 
 /// Checks that the tensor has placements on a mesh of all ranks, with one local tensor on each.
 void check_placements(const Catalog& target, const Tensor& tensor) {
   if (tensor.sharding == kNoIndex) {
-    throw not_describable(tensor, fmt::format("'{}' is sharded into boxes that no placement describes", tensor.name))
-        .suggest(Remedy::kHoldAs, "sharded_tensor")
-        .suggest(Remedy::kUseMesh);
+    Error error =
+        not_describable(tensor, fmt::format("'{}' is sharded into boxes that no placement describes", tensor.name));
+    suggest_sharded_tensor(error, target, tensor);
+    throw error.suggest(Remedy::kUseMesh);
   }
-  const std::size_t ranks = target.files.size();
-  const std::vector<std::int64_t> of_mesh = mesh_ranks(target.shardings[tensor.sharding]);
-  if (of_mesh.size() == ranks) return;
-  throw not_describable(tensor, fmt::format("'{}' is on a mesh of {} of {} ranks", tensor.name, of_mesh.size(), ranks))
-      .because("the file of every rank must contain a part of it")
-      .suggest(Remedy::kHoldAs, "sharded_tensor")
-      .suggest(Remedy::kUseMesh);
+  const Sharding& sharding = target.shardings[tensor.sharding];
+  if (is_on_all_ranks(target, sharding)) return;
+  Error error = not_describable(tensor, fmt::format("'{}' is on a mesh of {} of {} ranks", tensor.name,
+                                                    mesh_ranks(sharding).size(), target.files.size()));
+  error.because("the file of every rank must contain a part of it");
+  suggest_sharded_tensor(error, target, tensor);
+  throw error.suggest(Remedy::kUseMesh);
 }
 
 /// Checks that the placements divide as torch.chunk does, which DTensor requires.
 void check_dtensor(const Catalog& target, const Tensor& tensor) {
   check_placements(target, tensor);
-  const std::vector<Placement>& placements = target.shardings[tensor.sharding].placements;
-  const auto other =
-      std::ranges::find_if(placements, [](const Placement& each) { return each.split != CutRule::kChunk; });
-  if (other == placements.end()) return;
-  throw not_describable(tensor, fmt::format("'{}' is sharded into parts that a DTensor cannot have", tensor.name))
-      .because("torch shards DTensors only by the rule of torch.chunk")
+  const Placement* const other = find_other_split(target.shardings[tensor.sharding]);
+  if (other == nullptr) return;
+  Error error =
+      not_describable(tensor, fmt::format("'{}' is sharded into parts that a DTensor cannot have", tensor.name));
+  error.because("torch shards DTensors only by the rule of torch.chunk")
       .found(to_string(*other))
-      .suggest(Remedy::kHoldAs, "plain")
-      .suggest(Remedy::kHoldAs, "sharded_tensor");
+      .suggest(Remedy::kHoldAs, "plain");
+  suggest_sharded_tensor(error, target, tensor);
+  throw Error(error);
 }
 
 /// Gives the axes names, which a layout document requires.

@@ -180,6 +180,23 @@ TEST_F(TorchRanksWriter, RefusesBoxesWithoutPlacementsAsDTensor) {
   }
 }
 
+TEST_F(TorchRanksWriter, SuggestsOnlyKindsThatCanHaveTheTensor) {
+  const auto suggested = [&](const MeshLayout& layout, RankFiles kind) {
+    return test::error_of([&] { write({{"w", counted({8})}}, layout, kind); }).suggestions();
+  };
+  using Suggestions = std::vector<Suggestion>;
+  const Suggestion mesh_and_place{Remedy::kUseMesh, ""};
+  const MeshLayout replicas = mesh("a=2,b=2", {"R", "S(0)"});
+  EXPECT_EQ(suggested(replicas, RankFiles::kShardedTensor), Suggestions({{Remedy::kHoldAs, "dtensor"}}));
+  MeshLayout boxes = mesh("a=2,b=2", {"S(0)", "S(0)"});
+  boxes.rules[0].order = {1, 0};
+  EXPECT_EQ(suggested(boxes, RankFiles::kDTensor), Suggestions({{Remedy::kHoldAs, "sharded_tensor"}, mesh_and_place}));
+  MeshLayout both = mesh("a=2,b=2,c=2", {"S(0)", "S(0)", "R"});  // Boxes without placements, each on two ranks.
+  both.rules[0].order = {1, 0, 2};
+  EXPECT_EQ(suggested(both, RankFiles::kShardedTensor), Suggestions({mesh_and_place}));
+  EXPECT_EQ(suggested(both, RankFiles::kDTensor), Suggestions({mesh_and_place}));
+}
+
 TEST_F(TorchRanksWriter, WritesPlainSlicesWithTheirLayoutDocument) {
   write({{"a.b", counted({4})}, {"s", counted({})}}, RanksLayout{2}, RankFiles::kPlain);
   EXPECT_EQ(to_string(torch_save::as_tensor(arena_, value("rank-00001-of-00002.pt", "a.b"))->shape), "[2]");
