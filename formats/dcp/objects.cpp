@@ -38,7 +38,8 @@ class TensorHider {
     check_depth(depth);
     if (value.kind == ValueKind::kTensor) return;
     if (!is_read_parameter(value) && is_tensor(value)) {
-      if (originals_ != nullptr) originals_->values.try_emplace(&value, copy(value));
+      // The original is kept under its address, so that `saved_object` can write it again.
+      if (originals_ != nullptr) originals_->values.try_emplace(&value, copy_of(arena_, value));
       value = *hidden_tensor(arena_, called_);
       hid_some_ = true;
       return;
@@ -53,12 +54,6 @@ class TensorHider {
     const bool may_be =
         value.kind == ValueKind::kCall && !value.items().empty() && value.items()[0]->kind == ValueKind::kTensor;
     return may_be && torch_save::is_parameter(value, hidden_);
-  }
-  /// Keeps the original under its address, so that `saved_object` can write it again.
-  Value* copy(const Value& value) {
-    Value* const made = make_value(arena_, value.kind);
-    *made = value;
-    return made;
   }
   bool is_tensor(const Value& value) {
     return torch_save::as_tensor(arena_, value) || !torch_save::unsupported_tensor_kind(value).empty();

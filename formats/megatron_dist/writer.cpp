@@ -207,7 +207,8 @@ class Content {
     std::vector<TreeEntry> entries;
     for (std::size_t i = 0; i < flat.objects.size(); ++i) {
       // An object without a value is an empty container that belongs to no tree.
-      Value* const value = flat.values[i] == nullptr ? make_value(arena_, ValueKind::kNone) : copy(*flat.values[i]);
+      Value* const value =
+          flat.values[i] == nullptr ? make_value(arena_, ValueKind::kNone) : copy_of(arena_, *flat.values[i]);
       entries.push_back({flat.objects[i].name, flat.objects[i].path, kNoIndex, value});
     }
     std::vector<Value*> items = common_;
@@ -237,12 +238,6 @@ class Content {
     Value* const* known = target_.originals == nullptr ? nullptr : target_.originals->values.find(value);
     if (known != nullptr && *known != nullptr) return *known;
     return key.is_string() && key.text() == kArguments ? namespace_of(arena_, value) : value;
-  }
-
-  Value* copy(const Value& value) {
-    Value* const made = make_value(arena_, value.kind);
-    *made = value;
-    return made;
   }
 
   Catalog& target_;

@@ -78,6 +78,12 @@ Value* make_value(Arena& arena, ValueKind kind) {
   return value;
 }
 
+Value* copy_of(Arena& arena, const Value& value) {
+  Value* made = make_value(arena, value.kind);
+  *made = value;
+  return made;
+}
+
 Value* make_int(Arena& arena, std::int64_t number) {
   Value* value = make_value(arena, ValueKind::kInt);
   value->number = number;

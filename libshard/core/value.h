@@ -138,6 +138,7 @@ void for_each_child(AnyValue& value, Visit&& visit) {
 
 /// Makers, for readers and for writers that build containers.
 Value* make_value(Arena& arena, ValueKind kind);
+Value* copy_of(Arena& arena, const Value& value);  ///< With the same parts, which are not copied.
 Value* make_int(Arena& arena, std::int64_t number);
 Value* make_bool(Arena& arena, bool value);
 Value* make_float(Arena& arena, double number);

@@ -43,8 +43,7 @@ Value* ValueCopier::copied(Value* value) {
   if (value->kind == ValueKind::kGlobal || value->kind == ValueKind::kOpaque) {
     made = make_global(to_, value->module(), value->text());
   } else {
-    made = make_value(to_, value->kind);
-    *made = *value;
+    made = copy_of(to_, *value);
     if (value->has_text()) made->set_text(to_.copy(value->text()));
   }
   made->kind = value->kind;
