@@ -283,10 +283,7 @@ void check_ranks(const Value& mesh, const DeviceMeshValue& result) {
   }
   const Value* own = attribute(mesh, "_rank");
   if (own == nullptr || own->kind != ValueKind::kInt || result.coordinate.empty()) return;
-  std::size_t index = 0;
-  for (std::size_t i = 0; i < result.axes.size(); ++i) {
-    index = index * static_cast<std::size_t>(result.axes[i].size) + static_cast<std::size_t>(result.coordinate[i]);
-  }
+  const std::size_t index = index_on_mesh(result.axes, result.coordinate);
   if (result.ranks[index] == own->number) return;
   throw malformed(kMeshClass, "its rank is not the one at its coordinate")
       .of_kind(FindingKind::kRankMismatch)

@@ -91,11 +91,7 @@ class DTensorMerge {
     if (value.coordinate.size() != value.sharding.mesh.size()) return;  // This rank is not on the mesh.
     const std::vector<RankPiece>& pieces = context_.shardings.pieces(value.shape, {value.sharding, value.order});
     MeshParts& parts = parts_of(holder, pieces);
-    std::size_t index = 0;
-    for (std::size_t axis = 0; axis < value.coordinate.size(); ++axis) {
-      index = index * static_cast<std::size_t>(value.sharding.mesh[axis].size) +
-              static_cast<std::size_t>(value.coordinate[axis]);
-    }
+    const std::size_t index = index_on_mesh(value.sharding.mesh, value.coordinate);
     const RankPiece& piece = pieces[index];
     const torch_save::TensorView view = local_view(context_, holder, *value.local, value.dtype, piece.local_sizes);
     parts.stored[index] = add_stored(context_, holder, view);

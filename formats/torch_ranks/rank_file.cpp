@@ -236,11 +236,7 @@ class LeafReader {
   /// The rank by its mesh and coordinate; nothing for a rank that is not on the mesh.
   static std::optional<std::int64_t> rank_of(const DTensorValue& tensor) {
     if (tensor.coordinate.size() != tensor.sharding.mesh.size()) return std::nullopt;
-    std::size_t index = 0;
-    for (std::size_t axis = 0; axis < tensor.coordinate.size(); ++axis) {
-      index = index * static_cast<std::size_t>(tensor.sharding.mesh[axis].size) +
-              static_cast<std::size_t>(tensor.coordinate[axis]);
-    }
+    const std::size_t index = index_on_mesh(tensor.sharding.mesh, tensor.coordinate);
     return tensor.sharding.ranks.empty() ? static_cast<std::int64_t>(index) : tensor.sharding.ranks[index];
   }
 

@@ -98,10 +98,7 @@ std::optional<std::int64_t> rank_by_template(std::string_view file_path, std::sp
       return std::nullopt;
     }
   }
-  if (rank) return rank;
-  std::int64_t index = 0;
-  for (std::size_t axis = 0; axis < mesh.size(); ++axis) index = index * mesh[axis].size + coordinate[axis];
-  return index;
+  return rank ? rank : std::optional(static_cast<std::int64_t>(index_on_mesh(mesh, coordinate)));
 }
 
 }  // namespace shard::torch_ranks

@@ -132,6 +132,12 @@ std::string key_of(const Sharding& sharding) {
   return key.list(sharding.ranks).str();
 }
 
+std::size_t index_on_mesh(std::span<const MeshAxis> mesh, std::span<const std::int64_t> coordinate) {
+  std::int64_t index = 0;
+  for (std::size_t axis = 0; axis < mesh.size(); ++axis) index = index * mesh[axis].size + coordinate[axis];
+  return static_cast<std::size_t>(index);
+}
+
 std::optional<std::int64_t> rank_of_placement(std::string_view placement) {
   constexpr std::string_view kLead = "rank:";
   if (!placement.starts_with(kLead)) return std::nullopt;

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -43,6 +44,8 @@ inline constexpr std::int64_t kMaxRanks = 1 << 20;
 /// Parses "A=N[,B=M...]" or "N". \throws Error kInvalidArgument  malformed, a repeated axis, or more than kMaxRanks
 /// ranks.
 std::vector<MeshAxis> parse_mesh(std::string_view text);
+/// The number of a coordinate of the mesh, in row-major order. \pre one number per axis, below its size
+std::size_t index_on_mesh(std::span<const MeshAxis> mesh, std::span<const std::int64_t> coordinate);
 
 /// 1 for "rank:1/cuda:0" and "rank:1", which are placements of a ShardedTensor's shards; nothing for a placement
 /// without a rank ("worker1/cpu", or "cuda:0", which is the process itself).
