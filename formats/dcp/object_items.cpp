@@ -173,14 +173,6 @@ Error cannot_keep(std::string_view name, std::string_view file, const Error& why
   return error.of_tensor(name).in_file(file).because(reason_of(why)).found(why.found());
 }
 
-/// The same error with the object's name before its message.
-Error about_object(const Error& error, std::string_view name) {
-  Error longer(error.code(), fmt::format("object '{}': {}", name, error.what()));
-  longer.in_file(error.file()).because(error.why()).hint(error.hint()).of_kind(error.kind());
-  for (const Suggestion& each : error.suggestions()) longer.suggest(each.remedy, each.argument);
-  return longer.expected(error.expected()).found(error.found());
-}
-
 bool is_carried(const Item& item) { return item.length >= 0 && !item.zstd; }
 
 }  // namespace
@@ -411,7 +403,8 @@ void ObjectItems::lose_object(std::uint32_t object, const Error& why) {
 
 void ObjectItems::report_bad(std::uint32_t object, const Error& error) {
   const std::string_view name = objects_[object].name;
-  Error named = error.tensor().empty() ? about_object(error, name) : error;
+  Error named = error;
+  if (error.tensor().empty()) named = error.with_message(fmt::format("object '{}': {}", name, error.what()));
   report_object(findings_, name, named.of_tensor(name));
 }
 

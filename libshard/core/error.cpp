@@ -86,6 +86,12 @@ Error& Error::suggest(Remedy remedy, std::string_view argument) {
   return *this;
 }
 
+Error Error::with_message(const std::string& message) const {
+  Error changed = *this;
+  static_cast<std::runtime_error&>(changed) = std::runtime_error(without_nul(clipped(message)));
+  return changed;
+}
+
 Error as_error(const std::exception_ptr& failure) {
   const auto out_of_memory = [] {
     return Error(ErrorCode::kResource, "out of memory").hint("give this process more memory");

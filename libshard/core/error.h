@@ -120,6 +120,8 @@ class Error : public std::runtime_error {
   Error& of_rank(int rank);
   Error& of_kind(std::optional<FindingKind> kind);
   Error& suggest(Remedy remedy, std::string_view argument = {});  ///< Appends an alternative.
+  /// The same error with a different message.
+  Error with_message(const std::string& message) const;
 
  private:
   ErrorCode code_;

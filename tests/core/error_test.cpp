@@ -83,6 +83,28 @@ TEST(Error, ANulDoesNotCutTheMessage) {
   EXPECT_STREQ(error.what(), "cannot write 'a\\x00b'");
 }
 
+TEST(Error, WithADifferentMessageHasTheSameFields) {
+  const Error error = Error(ErrorCode::kCorruption, "it is short")
+                          .in_file("a.pt")
+                          .of_rank(3)
+                          .because("it ends early")
+                          .of_kind(FindingKind::kTruncated)
+                          .expected(8)
+                          .found(4)
+                          .suggest(Remedy::kCast, "w");
+  const Error longer = error.with_message("object 'x': it is short");
+  EXPECT_STREQ(longer.what(), "object 'x': it is short");
+  EXPECT_EQ(longer.code(), ErrorCode::kCorruption);
+  EXPECT_EQ(longer.file(), "a.pt");
+  EXPECT_EQ(longer.rank(), 3);
+  EXPECT_EQ(longer.why(), "it ends early");
+  EXPECT_EQ(longer.kind(), FindingKind::kTruncated);
+  EXPECT_EQ(longer.expected(), "8");
+  EXPECT_EQ(longer.found(), "4");
+  EXPECT_EQ(longer.suggestions(), error.suggestions());
+  EXPECT_STREQ(error.what(), "it is short");
+}
+
 TEST(Clipped, SaysHowLongTheTextWasAndIsClippedOnce) {
   const std::string text = clipped(std::string(5000, 'x'));
   EXPECT_NE(text.find("... (5000 bytes) ..."), text.npos);

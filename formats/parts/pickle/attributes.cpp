@@ -26,10 +26,7 @@ Error malformed(std::string_view what, const std::string& why) {
 
 Error named(const Error& error, std::string_view name) {
   if (!error.tensor().empty()) return error;
-  Error longer(error.code(), fmt::format("tensor '{}': {}", name, error.what()));
-  longer.in_file(error.file()).of_tensor(name).because(error.why()).hint(error.hint()).of_kind(error.kind());
-  for (const Suggestion& each : error.suggestions()) longer.suggest(each.remedy, each.argument);
-  return longer.expected(error.expected()).found(error.found());
+  return error.with_message(fmt::format("tensor '{}': {}", name, error.what())).of_tensor(name);
 }
 
 std::string_view class_name(const Value& value) {
