@@ -41,10 +41,11 @@ constexpr std::array kMagics{
     Magic{"BZh"sv, "a bzip2 file", "bzip2"},
 };
 
-/// A kind that is recognised by a name in the folder.
+/// A kind that is recognised by a name in the folder, or by the end of one.
 struct Mark {
   std::string_view name;
   std::string_view what;
+  bool is_suffix = false;
 };
 constexpr std::array kMarks{
     Mark{".snapshot_metadata", "a torchsnapshot checkpoint"},
@@ -55,6 +56,9 @@ constexpr std::array kMarks{
     Mark{"manifest.ocdbt", "an Orbax checkpoint"},
     Mark{"saved_model.pb", "a TensorFlow SavedModel"},
     Mark{"flax_model.msgpack", "a Flax checkpoint"},
+    Mark{".gguf", "a folder of GGUF files", true},
+    Mark{".data-00000-of-00001", "a TensorFlow checkpoint", true},
+    Mark{".onnx", "a folder of ONNX models", true},
 };
 
 /// The first bytes of a file; empty if `path` is not a file.
@@ -153,27 +157,13 @@ std::optional<Error> look_alike_folder(const SourceStore& store, const std::stri
   return std::nullopt;
 }
 
-/// A kind that is recognised by the start and the end of a name in the folder.
-struct Pattern {
-  std::string_view begin, end;
-  std::string_view what;
-};
-constexpr std::array kPatterns{
-    Pattern{"", ".gguf", "a folder of GGUF files"},
-    Pattern{"", ".data-00000-of-00001", "a TensorFlow checkpoint"},
-    Pattern{"", ".onnx", "a folder of ONNX models"},
-};
-
 std::optional<Error> foreign_folder(const SourceStore& store, const std::string& folder) {
   const std::vector<std::string> names = store.list(folder);
   for (const Mark& mark : kMarks) {
-    if (std::ranges::binary_search(names, mark.name)) return unreadable_kind(mark.what, folder);
-  }
-  for (const Pattern& pattern : kPatterns) {
     const auto fits = [&](std::string_view name) {
-      return name.starts_with(pattern.begin) && name.ends_with(pattern.end);
+      return mark.is_suffix ? name.ends_with(mark.name) : name == mark.name;
     };
-    if (std::ranges::any_of(names, fits)) return unreadable_kind(pattern.what, folder);
+    if (std::ranges::any_of(names, fits)) return unreadable_kind(mark.what, folder);
   }
   return std::nullopt;
 }
