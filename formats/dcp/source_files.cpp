@@ -54,10 +54,21 @@ Error missing_rank(int rank, int highest, const std::string& folder) {
       .of_kind(FindingKind::kMissingFile);
 }
 
-/// \pre by rank
-void check_each_rank(const std::vector<MetadataFile>& found, int highest, const std::string& folder,
-                     Findings& findings) {
-  int next = 0;
+/// The metadata of ranks among the names in a folder, by rank.
+std::vector<MetadataFile> rank_metadata(const std::vector<std::string>& names) {
+  std::vector<MetadataFile> found;
+  for (const std::string& name : names) {
+    if (const int rank = metadata_rank(name); rank >= 0) found.push_back({name, rank});
+  }
+  std::ranges::stable_sort(found, {}, &MetadataFile::rank);
+  return found;
+}
+
+/// \param found  the metadata of ranks among the names in the folder
+void check_each_rank(const std::vector<MetadataFile>& found, const std::vector<std::string>& names,
+                     const std::string& folder, Findings& findings) {
+  int highest = found.back().rank, next = 0;
+  for (const std::string& name : names) highest = std::max(highest, file_numbers(name).rank);
   for (std::size_t i = 0; i < found.size(); ++i) {
     if (i > 0 && found[i].rank == found[i - 1].rank) {
       throw Error(ErrorCode::kCorruption,
@@ -166,13 +177,7 @@ bool is_of_torch_save(const RandomReader& file, const Item& item) {
 std::vector<MetadataFile> find_metadata(const SourceStore& store, const std::string& folder, Findings& findings,
                                         std::vector<std::string>& warnings) {
   const std::vector<std::string> names = store.list(folder);
-  std::vector<MetadataFile> found;
-  int highest = -1;
-  for (const std::string& name : names) {
-    const int rank = metadata_rank(name);
-    highest = std::max({highest, rank, file_numbers(name).rank});
-    if (rank >= 0) found.push_back({name, rank});
-  }
+  std::vector<MetadataFile> found = rank_metadata(names);
   if (std::ranges::find(names, kMetadataName) != names.end()) {
     if (!found.empty()) {
       warnings.push_back(fmt::format("ignored {} and other per-rank metadata because .metadata exists", found[0].name));
@@ -180,27 +185,19 @@ std::vector<MetadataFile> find_metadata(const SourceStore& store, const std::str
     return {{std::string(kMetadataName), -1}};
   }
   if (found.empty()) throw_no_metadata(folder, names);
-  std::ranges::sort(found, {}, &MetadataFile::rank);
-  check_each_rank(found, highest, folder, findings);
+  check_each_rank(found, names, folder, findings);
   return found;
 }
 
 std::vector<MetadataChoice> metadata_choices(const SourceStore& store, const std::string& folder, Findings& findings) {
   std::vector<MetadataChoice> choices;
-  MetadataChoice of_ranks{"the metadata of ranks", {}};
   const std::vector<std::string> names = store.list(folder);
   for (const std::string_view name : {kMetadataName, kUnfinished}) {
     if (std::ranges::find(names, name) != names.end()) choices.push_back({std::string(name), {{std::string(name)}}});
   }
-  int highest = -1;
-  for (const std::string& name : names) {
-    const int rank = metadata_rank(name);
-    highest = std::max({highest, rank, file_numbers(name).rank});
-    if (rank >= 0) of_ranks.files.push_back({name, rank});
-  }
+  MetadataChoice of_ranks{"the metadata of ranks", rank_metadata(names)};
   if (of_ranks.files.empty()) return choices;
-  std::ranges::sort(of_ranks.files, {}, &MetadataFile::rank);
-  if (choices.empty()) check_each_rank(of_ranks.files, highest, folder, findings);
+  if (choices.empty()) check_each_rank(of_ranks.files, names, folder, findings);
   choices.push_back(std::move(of_ranks));
   return choices;
 }
