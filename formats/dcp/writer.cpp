@@ -13,6 +13,7 @@
 
 #include "formats/dcp/flatten.h"
 #include "formats/dcp/metadata.h"
+#include "formats/torch/placed_zip.h"
 #include "formats/torch/saved_zip.h"
 #include "formats/torch/tensor_pickle.h"
 #include "libshard/catalog/catalog.h"
@@ -313,7 +314,7 @@ class DcpWriter : public Writer {
     boxes_.assign(target.storages.size(), kNoIndex);
     ItemZips zips;
     for (const Tensor& tensor : target.tensors) {
-      check_dtype(tensor);
+      torch_save::check_dtype(tensor);
       for (const Chunk& chunk : target.chunks_of(tensor)) {
         const std::uint32_t index = target.stored[chunk.stored].storage;
         Storage& storage = target.storages[index];
@@ -338,14 +339,6 @@ class DcpWriter : public Writer {
       }
       metadata_.tensors.push_back(entry);
     }
-  }
-
-  static void check_dtype(const Tensor& tensor) {
-    if (tensor.dtype != DType::kFloat6E2m3fn && tensor.dtype != DType::kFloat6E3m2fn) return;
-    throw Error(ErrorCode::kUnsupported, fmt::format("tensor '{}' is {}, a dtype that torch does not have", tensor.name,
-                                                     dtype_name(tensor.dtype)))
-        .of_tensor(tensor.name)
-        .suggest(Remedy::kExclude, tensor.name);
   }
 
   /// Places each item after the ones before it in its file. Files without content are dropped.

@@ -161,14 +161,16 @@ std::unique_ptr<StorageFrames> frames_of(const Catalog& target, const std::vecto
   return std::make_unique<ZipFrames>(target, zips);
 }
 
+void check_dtype(const Tensor& tensor) {
+  if (dtype_block(tensor.dtype).elements == 1) return;
+  throw Error(ErrorCode::kUnsupported,
+              fmt::format("tensor '{}' is {}, a dtype that torch does not have", tensor.name, dtype_name(tensor.dtype)))
+      .of_tensor(tensor.name)
+      .suggest(Remedy::kExclude, tensor.name);
+}
+
 void check_contents(const Catalog& target) {
-  for (const Tensor& tensor : target.tensors) {
-    if (dtype_block(tensor.dtype).elements == 1) continue;
-    throw Error(ErrorCode::kUnsupported, fmt::format("tensor '{}' is {}, a dtype that torch does not have", tensor.name,
-                                                     dtype_name(tensor.dtype)))
-        .of_tensor(tensor.name)
-        .suggest(Remedy::kExclude, tensor.name);
-  }
+  for (const Tensor& tensor : target.tensors) check_dtype(tensor);
   HiddenTensors hidden(*target.arena);
   for (const Object& object : target.objects) {
     if (object.value == nullptr) continue;
