@@ -55,7 +55,9 @@ TEST(Equality, OpaqueValuesAreEqualByClassOrNever) {
 
 TEST(Equality, PersistentIdsAreEqualByTheirContentOrNever) {
   Arena arena;
-  const std::string text = "\x80\x04](K\1Qe."s;
+  const std::string text =
+      "\x80\4]((\x8c\7storageN\x8c\1"
+      "0\x8c\3cpuK\3tQe."s;
   Value *const a = load_text(arena, text), *const b = load_text(arena, text);
   EXPECT_TRUE(ValueEquality().is_equal(*a, *b));
   EXPECT_FALSE(ValueEquality({.persistent_by_id = false}).is_equal(*a, *b));
