@@ -10,9 +10,9 @@ namespace shard {
 
 /// The number of elements of a shape; 1 without dimensions.
 inline std::int64_t element_count(std::span<const std::int64_t> shape) {
-  std::int64_t count = 1;
-  for (const std::int64_t size : shape) count *= size;
-  return count;
+  std::uint64_t count = 1;  // Wraps if huge dimensions precede one without elements.
+  for (const std::int64_t size : shape) count *= static_cast<std::uint64_t>(size);
+  return static_cast<std::int64_t>(count);
 }
 
 /// The bytes of `elements` packed elements. A partly used last block counts as whole.

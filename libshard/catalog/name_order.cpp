@@ -121,7 +121,7 @@ class NameOrder {
     const std::string_view name = rest(key, depth);
     key.head = 0;
     key.head_bytes = static_cast<std::uint32_t>(std::min(name.size(), sizeof key.head));
-    std::memcpy(&key.head, name.data(), key.head_bytes);
+    if (!name.empty()) std::memcpy(&key.head, name.data(), key.head_bytes);
     key.head = __builtin_bswap64(key.head);  // The machine is little-endian, and the first byte must count most.
   }
 

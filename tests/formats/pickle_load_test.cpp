@@ -237,12 +237,13 @@ const Value* load_foreign(Arena& arena, const std::string& text) {
 
 TEST(PickleLoad, SubclassesOfBuiltInTypesAreTheirValues) {
   Arena arena;
-  const Value* all = load_foreign(arena,
-                                  "\x80\x02(cmy\nText\nX\x01\x00\x00\x00s\x85\x81"
-                                  "cmy\nNumber\nK\x05\x85\x81"
-                                  "cmy\nPair\n"
-                                  "K\x01K\x02\x86\x81"
-                                  "cmy\nTable\n)\x81K\x01K\x02st."s);
+  const std::string text =  // The value refers to it.
+      "\x80\x02(cmy\nText\nX\x01\x00\x00\x00s\x85\x81"
+      "cmy\nNumber\nK\x05\x85\x81"
+      "cmy\nPair\n"
+      "K\x01K\x02\x86\x81"
+      "cmy\nTable\n)\x81K\x01K\x02st."s;
+  const Value* all = load_foreign(arena, text);
   ASSERT_EQ(all->items().size(), 4u);
   EXPECT_EQ(all->items()[0]->text(), "s");
   EXPECT_EQ(all->items()[1]->number, 5);

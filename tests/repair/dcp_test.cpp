@@ -58,7 +58,8 @@ TEST_F(Dcp, ItemsWithADamagedDirectoryAreWhole) {
 TEST_F(Dcp, KeepsTheLayout) {
   flip("/c/__1_0.distcp", "BBB");
   repair();
-  const Catalog& catalog = open_checkpoint(*world.fs, "/d")->catalog();
+  const auto reader = open_checkpoint(*world.fs, "/d");
+  const Catalog& catalog = reader->catalog();
   EXPECT_EQ(catalog.world_size, 2);
   EXPECT_EQ(catalog.tensors[0].chunk_count, 2U);
 }
