@@ -32,8 +32,7 @@ class OutputBuffer {
       out_.write(text.data(), static_cast<std::streamsize>(text.size()));
       return;
     }
-    std::memcpy(buffer_.data() + used_, text.data(), text.size());
-    used_ += text.size();
+    used_ += text.copy(buffer_.data() + used_, text.size());
   }
   template <class Integer>
   void add_number(Integer number) {
