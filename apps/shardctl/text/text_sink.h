@@ -4,7 +4,6 @@
 #pragma once
 
 #include <charconv>
-#include <cstring>
 #include <ostream>
 #include <string_view>
 #include <vector>
