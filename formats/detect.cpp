@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -15,7 +16,6 @@
 #include "libshard/core/short_text.h"
 #include "libshard/core/suffixes.h"
 #include "libshard/io/paths.h"
-#include "libshard/io/small_text.h"
 
 namespace shard {
 
@@ -117,16 +117,13 @@ Error not_a_checkpoint(const Source& source) {
 
 /// "; its file 'latest' names 'global_step9', which does not exist"; empty if this is not so.
 std::string stale_latest(const Source& source) {
-  constexpr std::int64_t kMostBytes = 4096;
   const std::string& folder = source.paths.front();
-  const std::string path = join_path(folder, "latest");
-  const FileStatus status = source.store->status(path);
-  if (status.kind != FileKind::kFile || status.bytes > kMostBytes) return {};
-  const std::string name = small_text(*source.store, path, kMostBytes);
-  if (name.empty()) return "; its file 'latest' is empty";
-  const bool is_plain = name.find('/') == std::string::npos;
-  if (!is_plain || source.store->status(join_path(folder, name)).kind != FileKind::kAbsent) return {};
-  return fmt::format("; its file 'latest' names {}, which does not exist", first_names(std::array{name}));
+  const std::optional<std::string> name = latest_name(*source.store, folder);
+  if (!name) return {};
+  if (name->empty()) return "; its file 'latest' is empty";
+  const bool is_plain = name->find('/') == std::string::npos;
+  if (!is_plain || source.store->status(join_path(folder, *name)).kind != FileKind::kAbsent) return {};
+  return fmt::format("; its file 'latest' names {}, which does not exist", first_names(std::array{*name}));
 }
 
 /// Throws the error for a folder above checkpoints.

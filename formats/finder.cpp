@@ -252,6 +252,14 @@ std::vector<FoundCheckpoint> numbered_models(const Source& source) {
   return found;
 }
 
+std::optional<std::string> latest_name(const SourceStore& store, const std::string& folder) {
+  constexpr std::int64_t kMostBytes = 4096;
+  const std::string path = join_path(folder, "latest");
+  const FileStatus status = store.status(path);
+  if (status.kind != FileKind::kFile || status.bytes > kMostBytes) return std::nullopt;
+  return small_text(store, path, kMostBytes);
+}
+
 std::string suggest_each(Error& error, const std::string& folder, std::span<const FoundCheckpoint> found) {
   const std::size_t folder_bytes = join_path(folder, "").size();
   std::vector<std::string> names;

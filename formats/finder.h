@@ -4,6 +4,7 @@
 #pragma once
 
 #include <functional>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -44,6 +45,10 @@ std::vector<FoundCheckpoint> find_checkpoints(const Source& source, const IsChec
 /// Selects the checkpoints that may contain a model's tensors: all but those of optimizers and of a trainer's own
 /// state. If a trainer's file names the last of several steps, only those of that step.
 std::vector<FoundCheckpoint> model_candidates(const Source& source, std::vector<FoundCheckpoint> found);
+
+/// The content of the folder's file `latest`, in which DeepSpeed and others write the name of their last save. Null if
+/// there is no such file, or it is too large for a name.
+std::optional<std::string> latest_name(const SourceStore& store, const std::string& folder);
 
 /// Suggests each of the checkpoints below `folder` as the source. \returns their paths in it: "a, b"
 std::string suggest_each(Error& error, const std::string& folder, std::span<const FoundCheckpoint> found);

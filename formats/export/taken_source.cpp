@@ -17,7 +17,6 @@
 #include "libshard/core/suffixes.h"
 #include "libshard/export/loader_files.h"
 #include "libshard/io/paths.h"
-#include "libshard/io/small_text.h"
 #include "libshard/manifest/manifest.h"
 
 namespace shard {
@@ -171,15 +170,13 @@ TakenSource take_one(const SourceStore& store, const Source& folder, std::vector
   return *std::move(loaded);
 }
 
-/// True if the folder's file `latest`, as DeepSpeed and others write it, names a different save from `found`. The named
-/// save may be lost, and an older one must not replace it silently.
+/// True if the folder's file `latest` names a different save from `found`. The named save may be lost, and an older one
+/// must not replace it silently.
 bool contradicts_latest(const SourceStore& store, const std::string& folder, const FoundCheckpoint& found) {
-  constexpr std::int64_t kMostBytes = 4096;
-  const std::string latest = join_path(folder, "latest");
-  const FileStatus status = store.status(latest);
-  if (status.kind != FileKind::kFile || status.bytes > kMostBytes) return false;
-  const std::string name = small_text(store, latest, kMostBytes), named = join_path(folder, name);
-  return name.empty() || (found.path != named && !found.path.starts_with(named + "/"));
+  const std::optional<std::string> name = latest_name(store, folder);
+  if (!name) return false;
+  const std::string named = join_path(folder, *name);
+  return name->empty() || (found.path != named && !found.path.starts_with(named + "/"));
 }
 
 }  // namespace

@@ -83,6 +83,9 @@ struct QuantizationScheme {
   std::optional<bool> is_symmetric{};  ///< compressed-tensors: whether codes have no zero points.
   std::optional<bool> is_reordered{};  ///< GPTQ's `desc_act`: whether the groups of rows are those of `g_idx`.
 
+  /// Whether it may be the scheme of codes with `width` bits: it states that number, or none.
+  bool allows_bits(std::int64_t width) const { return bits.value_or(width) == width; }
+
   friend bool operator==(const QuantizationScheme&, const QuantizationScheme&) = default;
 };
 

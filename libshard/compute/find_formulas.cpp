@@ -323,8 +323,7 @@ class ModuleFormula {
     std::int64_t size = 0;
     for (const QuantizationScheme& scheme : facts_.schemes) {
       const std::int64_t stated = scheme.group_size.value_or(0);
-      const bool is_of_codes = !scheme.bits || *scheme.bits == codes_.codes.bits;
-      if (!is_of_codes || stated < 1 || ceil_div(all, stated) != groups) continue;
+      if (!scheme.allows_bits(codes_.codes.bits) || stated < 1 || ceil_div(all, stated) != groups) continue;
       if (size != 0 && size != stated) return 0;
       size = stated;
     }

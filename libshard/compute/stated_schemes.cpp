@@ -156,8 +156,7 @@ std::string StatedSchemes::contradiction_of_parts(const QuantizedModule& module,
   using Statement = std::optional<bool> QuantizationScheme::*;
   const auto states = [&](Statement statement, bool value) {
     return std::ranges::any_of(facts_.schemes, [&](const QuantizationScheme& scheme) {
-      const bool is_of_codes = !scheme.bits || *scheme.bits == codes.codes.bits;
-      return is_of_codes && scheme.*statement == value;
+      return scheme.allows_bits(codes.codes.bits) && scheme.*statement == value;
     });
   };
   const bool may_lack_zeros = module.form == QuantizedForm::kPackedInts || module.form == QuantizedForm::kInt8;

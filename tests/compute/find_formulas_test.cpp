@@ -145,7 +145,7 @@ const std::vector<Wrong> kWrong{
      {{"a.weight", kF8, {8, 8}}, {"a.weight_scale", DType::kFloat6E2m3fn, {8}}},
      ErrorCode::kCorruption,
      "a.weight_scale"},
-    {"a shape that is no integers",
+    {"a shape whose elements are not integers",
      {{"a.weight_packed", kI32, {4, 16}},
       {"a.weight_scale", kF32, {4, 4}},
       {"a.weight_shape", DType::kFloat4E2m1fnX2, {2}}},
