@@ -8,6 +8,7 @@
 #include <climits>
 #include <cstddef>
 #include <cstdint>
+#include <exception>
 #include <functional>
 #include <map>
 #include <memory>
@@ -34,15 +35,15 @@ namespace shard {
 
 namespace {
 
-/// Adds to the cause of a failed commit that the old destination could not be put back, and its name now.
-void say_kept(Error& cause, const LocalFolder& parent, const std::string& aside) {
-  cause.hint(fmt::format("the old output could not be put back: it is {}", join_path(parent.path(), aside)));
+/// The cause of a failed commit, with the name that the old destination keeps because it could not be put back.
+Error kept_after(const std::exception_ptr& cause, const LocalFolder& parent, const std::string& aside) {
+  const std::string place = join_path(parent.path(), aside);
+  return as_error(cause).hint(fmt::format("the old output could not be put back: it is {}", place));
 }
 
 Error not_restored(const LocalFolder& parent, const Destination& to, const std::string& aside) {
-  Error error(ErrorCode::kResource, "cannot put the old output back");
-  say_kept(error.in_file(to.path), parent, aside);
-  return error;
+  const Error cause = Error(ErrorCode::kResource, "cannot put the old output back").in_file(to.path);
+  return kept_after(std::make_exception_ptr(cause), parent, aside);
 }
 
 /// The commit moves the existing destination aside, as `.NAME.shardctl-old-XXXXXXXX`. It is removed when the output is
@@ -76,9 +77,9 @@ void LocalRemoval::commit() {
   aside_ = aside;
   try {
     if (sync_) parent_->sync();
-  } catch (Error& cause) {
-    if (!move_back()) say_kept(cause, *parent_, aside);
-    throw;
+  } catch (...) {
+    if (move_back()) throw;
+    throw kept_after(std::current_exception(), *parent_, aside);
   }
 }
 
@@ -87,7 +88,7 @@ bool LocalRemoval::move_back() {
   try {
     if (!aside.empty()) parent_->rename_new(aside, *parent_, to_.name);
     return true;
-  } catch (const Error&) {
+  } catch (...) {
     return false;
   }
 }
@@ -434,9 +435,9 @@ class LocalOutput final : public Output {
       replaces ? replace() : move_in(to_.name);
       if (!companion_.empty()) move_in(companion_);
       if (options_.sync) parent_->sync();
-    } catch (Error& cause) {
-      if (!undo()) say_kept(cause, *parent_, old_);
-      throw;
+    } catch (...) {
+      if (undo()) throw;
+      throw kept_after(std::current_exception(), *parent_, old_);
     }
   }
 
@@ -461,7 +462,7 @@ class LocalOutput final : public Output {
   void swap_back() {
     try {
       sibling_->exchange(to_.name, *parent_, to_.name);
-    } catch (const Error&) {
+    } catch (...) {
       sibling_->rename_new(to_.name, *parent_, old_);  // The sibling will be removed.
       throw;
     }
@@ -489,7 +490,7 @@ class LocalOutput final : public Output {
         back();
       }
       return true;
-    } catch (const Error&) {
+    } catch (...) {
       undo_.clear();
       return false;
     }
