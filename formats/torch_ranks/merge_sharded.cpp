@@ -139,9 +139,8 @@ class ShardedTensorMerge {
     const ShardBox& box = first_.all[index];
     if (box.placement != first_.spec.placements[index]) return false;
     if (piece.boxes.empty()) return is_empty(box.sizes);
-    const auto dims = static_cast<std::size_t>(first_.shape.size());
     return std::ranges::equal(box.sizes, piece.local_sizes) &&
-           std::ranges::equal(box.offsets, std::span(piece.boxes[0].offset).first(dims));
+           std::ranges::equal(box.offsets, piece.boxes[0].offsets());
   }
 
   /// Clears ranks that are 0, 1, 2, ... \returns false if one occurs twice.

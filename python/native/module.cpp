@@ -310,9 +310,8 @@ nb::tuple local_part_of(const std::vector<std::int64_t>& shape, const std::vecto
   const RankPiece part = local_part(shape, mesh, placements, index);
   nb::list boxes;
   for (std::size_t i = 0; i < part.boxes.size(); ++i) {
-    const auto first_of = [&](const auto& numbers) { return tuple_of(std::span(numbers).first(shape.size())); };
-    boxes.append(
-        nb::make_tuple(first_of(part.boxes[i].offset), first_of(part.boxes[i].size), tuple_of(part.local_offsets[i])));
+    const Box& box = part.boxes[i];
+    boxes.append(nb::make_tuple(tuple_of(box.offsets()), tuple_of(box.sizes()), tuple_of(part.local_offsets[i])));
   }
   return nb::make_tuple(tuple_of(part.local_sizes), boxes);
 }

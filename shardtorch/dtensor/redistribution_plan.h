@@ -33,8 +33,8 @@ std::vector<RankPiece> parts_of(const TensorLayout& layout);
 RankPiece part_of(const TensorLayout& layout, std::int64_t rank);
 
 // The numbers of a box, as torch takes them.
-inline at::IntArrayRef offsets_of(const Box& box) { return {box.offset.data(), static_cast<std::size_t>(box.dims)}; }
-inline at::IntArrayRef sizes_of(const Box& box) { return {box.size.data(), static_cast<std::size_t>(box.dims)}; }
+inline at::IntArrayRef offsets_of(const Box& box) { return {box.offsets().data(), box.offsets().size()}; }
+inline at::IntArrayRef sizes_of(const Box& box) { return {box.sizes().data(), box.sizes().size()}; }
 
 /// A box to copy between two local tensors.
 struct BoxCopy {
