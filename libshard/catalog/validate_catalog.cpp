@@ -50,25 +50,52 @@ std::vector<std::uint32_t> sorted_order(const std::vector<Entry>& entries) {
   return order_of_names(names, [&](std::uint32_t a, std::uint32_t b) { return tie_less(entries[a], entries[b]); });
 }
 
-/// Moves entry order[i] to position i, in place. Follows each cycle of the permutation once, and marks finished
-/// positions in `order`. The entries of a cycle are anywhere in memory, so they are requested some steps ahead.
+/// Removes an element without keeping the order of the others.
+template <class T>
+void take_out(std::vector<T>& all, std::size_t position) {
+  all[position] = all.back();
+  all.pop_back();
+}
+
+/// Moves entry order[i] to position i, in place, by walks along the permutation's cycles. Each step of a walk waits for
+/// the memory of the step before it, so several walks take turns. Positions where order[i] == i are finished or the
+/// first of a walk, whose entry is kept for the walk that arrives there.
 template <class Entry>
 void reorder(std::vector<Entry>& entries, std::vector<std::uint32_t> order) {
-  constexpr int kAhead = 16;
-  for (std::uint32_t first = 0; first < order.size(); ++first) {
-    if (order[first] == first) continue;
-    const Entry kept = entries[first];
-    std::uint32_t at = first, ahead = first;
-    for (int i = 0; i < kAhead; ++i) ahead = order[ahead];
-    for (std::uint32_t from = order[at]; from != first; from = order[at]) {
-      ahead = order[ahead];
-      __builtin_prefetch(&entries[ahead]);
-      __builtin_prefetch(reinterpret_cast<const char*>(&entries[ahead] + 1) - 1);
-      entries[at] = entries[from];
-      order[std::exchange(at, from)] = at;
+  constexpr int kWalks = 16;
+  struct Walk {
+    std::uint32_t to, from;
+  };
+  struct Kept {
+    std::uint32_t position;
+    Entry entry;
+  };
+  std::vector<Walk> walks;
+  std::vector<Kept> kept;
+  std::uint32_t next = 0;
+  const auto begin_walk = [&] {
+    while (next < order.size() && order[next] == next) ++next;
+    if (next == order.size()) return;
+    kept.push_back({next, entries[next]});
+    walks.push_back({next, std::exchange(order[next], next)});
+  };
+  for (int i = 0; i < kWalks; ++i) begin_walk();
+  for (std::size_t i = 0; !walks.empty(); i = i + 1 < walks.size() ? i + 1 : 0) {
+    Walk& walk = walks[i];
+    if (order[walk.from] != walk.from) {
+      entries[walk.to] = entries[walk.from];
+      walk.to = walk.from;
+      walk.from = std::exchange(order[walk.to], walk.to);
+      __builtin_prefetch(&order[walk.from]);
+      __builtin_prefetch(&entries[walk.from]);
+      __builtin_prefetch(reinterpret_cast<const char*>(&entries[walk.from] + 1) - 1);
+      continue;
     }
-    entries[at] = kept;
-    order[at] = at;
+    const auto arrived = std::ranges::find(kept, walk.from, &Kept::position);
+    entries[walk.to] = arrived->entry;
+    take_out(kept, static_cast<std::size_t>(arrived - kept.begin()));
+    take_out(walks, i);
+    begin_walk();
   }
 }
 

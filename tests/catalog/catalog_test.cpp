@@ -4,6 +4,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <numeric>
+#include <random>
+
 #include "libshard/catalog/chunk_place.h"
 #include "tests/catalog/build.h"
 #include "tests/support/expect_error.h"
@@ -82,6 +85,27 @@ TEST(ValidateCatalog, RenumbersInAnyOrder) {
   test::Numbers numbers;
   for (const Value* node : nodes) numbers.push_back(node->number);
   EXPECT_EQ(numbers, (test::Numbers{1, 2, 0, 4, 3, 5}));
+}
+
+/// Permutations from one cycle of all positions to many short ones.
+TEST(ValidateCatalog, SortsRandomOrdersOfAnyLength) {
+  std::mt19937 random(1);
+  for (int count = 0; count < 300; count = count < 40 ? count + 1 : count * 2) {
+    for (int swaps : {1, count / 2, count * 4}) {
+      std::vector<std::int64_t> order(static_cast<std::size_t>(count));
+      std::iota(order.begin(), order.end(), 0);
+      for (int i = 0; count > 0 && i < swaps; ++i)
+        std::swap(order[random() % order.size()], order[random() % order.size()]);
+      Catalog catalog;
+      for (const std::int64_t n : order) add_tensor(catalog, fmt::format("{:03}", n), {n + 1});
+      validate_catalog(catalog);
+      for (std::int64_t n = 0; n < count; ++n) {
+        const Tensor& tensor = catalog.tensors[static_cast<std::size_t>(n)];
+        ASSERT_EQ(tensor.name, fmt::format("{:03}", n)) << count << " tensors, " << swaps << " swaps";
+        ASSERT_EQ(test::to_numbers(tensor.shape), test::Numbers{n + 1});
+      }
+    }
+  }
 }
 
 TEST(ValidateCatalog, RenumbersANodeThatIsSharedOnce) {
