@@ -82,17 +82,18 @@ std::vector<std::string_view> names_of(std::span<const Format* const> all, const
   return names;
 }
 
-bool is_checkpoint(const Source& source) {
+bool is_checkpoint(const Source& source, SearchFor search) {
+  const bool may_be_damaged = search == SearchFor::kDamagedToo;
   try {
     if (foreign_look_alike(source)) return false;
     const std::vector<const Format*> fitting = fitting_formats(source);
     const KnownFormat* const known = known_format_of(source);
-    if (fitting.empty()) return known != nullptr;
+    if (fitting.empty()) return known != nullptr || (may_be_damaged && format_by_names(source) != nullptr);
     // A source of several formats is also a checkpoint: opening it names them.
     return names_of(fitting, known).size() > 1 || is_one_set(source, *fitting.front());
   } catch (const Error& error) {
     if (!is_about_content(error)) throw;
-    return false;  // A damaged checkpoint is not suggested.
+    return may_be_damaged;
   }
 }
 
@@ -145,7 +146,7 @@ std::string stale_latest(const Source& source) {
 
 }  // namespace
 
-Recognised recognise(const Source& source) {
+Recognised recognise(const Source& source, SearchFor search) {
   check_exists(source);
   if (auto error = foreign_look_alike(source)) throw Error(*error);
   const std::vector<const Format*> fitting = fitting_formats(source);
@@ -160,20 +161,21 @@ Recognised recognise(const Source& source) {
   const bool is_one = fitting.size() == 1 && is_one_set(source, *fitting.front());
   const Format* const format = is_one ? fitting.front() : format_by_names(source);
   if (format != nullptr) return {format};
-  if (std::vector<FoundCheckpoint> found = checkpoints_below(source); !found.empty())
+  if (std::vector<FoundCheckpoint> found = checkpoints_below(source, search); !found.empty())
     return {nullptr, std::move(found)};
   if (fitting.size() == 1) return {fitting.front()};
   throw Error(not_a_checkpoint(source).because(
       fmt::format("the content matches none of: {}", fmt::join(format_names(), ", "))));
 }
 
-std::vector<FoundCheckpoint> checkpoints_below(const Source& source) {
+std::vector<FoundCheckpoint> checkpoints_below(const Source& source, SearchFor search) {
   if (!is_one_folder(source)) return {};
-  return find_checkpoints(source, is_checkpoint, holds_tensors);
+  return find_checkpoints(
+      source, [search](const Source& each) { return is_checkpoint(each, search); }, holds_tensors);
 }
 
-const Format& detect_format(const Source& source) {
-  const Recognised recognised = recognise(source);
+const Format& detect_format(const Source& source, SearchFor search) {
+  const Recognised recognised = recognise(source, search);
   if (recognised.format == nullptr) throw_above(source, recognised.below);
   return *recognised.format;
 }

@@ -7,7 +7,6 @@
 #include <string_view>
 #include <utility>
 
-#include "formats/detect.h"
 #include "formats/export/model_folder.h"
 #include "formats/finder.h"
 #include "formats/foreign.h"
@@ -181,10 +180,11 @@ bool contradicts_latest(const SourceStore& store, const std::string& folder, con
 
 }  // namespace
 
-std::optional<TakenSource> take_only_checkpoint(const SourceStore& store, const std::string& folder) try {
+std::optional<TakenSource> take_only_checkpoint(const SourceStore& store, const std::string& folder,
+                                                SearchFor search) try {
   // A manifest belongs to the whole folder, so no file in it is the checkpoint.
   if (store.status(join_path(folder, kManifestName)).kind != FileKind::kAbsent) return std::nullopt;
-  const Recognised recognised = recognise({&store, {folder}});
+  const Recognised recognised = recognise({&store, {folder}}, search);
   if (recognised.format != nullptr || recognised.below.size() != 1) return std::nullopt;
   if (contradicts_latest(store, folder, recognised.below.front())) return std::nullopt;
   return found_below(recognised.below.front());

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "formats/detect.h"
 #include "libshard/io/source_store.h"
 
 namespace shard {
@@ -18,10 +19,10 @@ struct TakenSource {
   std::vector<std::string> other_weights{};  ///< Names in `place`: weights that the folder's loader does not open.
 };
 
-/// The only checkpoint below `folder`. Nothing if the folder is a checkpoint itself, if there are several below it, or
-/// if its file `latest` names a different one.
+/// The only checkpoint that `search` finds below `folder`. Nothing if the folder is a checkpoint itself, if there are
+/// several below it, or if its file `latest` names a different one.
 /// \throws Error kInterrupted, kResource, kPeer  a folder cannot be read
-std::optional<TakenSource> take_only_checkpoint(const SourceStore& store, const std::string& folder);
+std::optional<TakenSource> take_only_checkpoint(const SourceStore& store, const std::string& folder, SearchFor search);
 
 /// The model that an export reads. In a folder that a library loads, it is the weights that its loader opens. In a
 /// folder above checkpoints, it is the only checkpoint of a model. Otherwise it is the folder itself. \throws Error

@@ -47,14 +47,14 @@ IsWanted wanted_by(const SelectionOptions* options) {
 }
 
 /// Sets `rank_paths` and `format`.
-void find_format(const SourcePlace& place, const SourceRequest& request, OpenSource& opened) {
+void find_format(const SourcePlace& place, const SourceRequest& request, SearchFor search, OpenSource& opened) {
   const Format* const of_ranks =
       request.map.empty() ? nullptr : &map_format(open_map(place, request.map).files_of_ranks().container);
   if (of_ranks != nullptr && (request.from.empty() || request.from == of_ranks->traits.name)) {
     opened.rank_paths = named_ranks(place, request);
   }
   opened.format = opened.rank_paths      ? of_ranks
-                  : request.from.empty() ? &detect_format({&place.store, request.paths})
+                  : request.from.empty() ? &detect_format({&place.store, request.paths}, search)
                                          : &format_named(request.from);
 }
 
@@ -118,7 +118,7 @@ OpenSource open_source(const SourcePlace& place, const SourceRequest& request, c
   opened.paths = request.paths;
   opened.label = fmt::format("{}", fmt::join(request.paths, " "));
   check_exists(place.store, request.paths);
-  find_format(place, request, opened);
+  find_format(place, request, options.salvage != nullptr ? SearchFor::kDamagedToo : SearchFor::kIntact, opened);
   if (options.on_detail) options.on_detail(fmt::format("{}: format {}", opened.label, opened.format->traits.name));
   open_reader(place, request, options, opened);
   if (!request.map.empty() && !options.keeps_map) {

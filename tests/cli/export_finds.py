@@ -201,7 +201,8 @@ class OneCheckpoint(ExportTest):
         shutil.copy(CONTAINERS / "list.pt", self.dir / "run/rng_state.pt")
         lines = [("inspect", "run"), ("digest", "run"), ("verify", "run"), ("gather", "run", "-o", "a.pt"),
                  ("split", "run", "-o", "cut", "--ranks", "2"), ("reshard", "run", "-o", "b", "--ranks", "2"),
-                 ("diff", "run", "run/step-10"), ("diff", "run/step-10", "run"), ("convert", "run", "-o", "c.pt")]
+                 ("diff", "run", "run/step-10"), ("diff", "run/step-10", "run"), ("convert", "run", "-o", "c.pt"),
+                 ("repair", "run", "-o", "rep")]
         for line in lines:
             done = self.run_it(*line)
             self.assertIn(f"shardctl: {line[0]}: took run/step-10, the only checkpoint in run", done.stderr)
@@ -215,6 +216,21 @@ class OneCheckpoint(ExportTest):
             shutil.copytree(DCP, self.dir / f"run/step-{step}")
         error = json.loads(self.run_it("digest", "run", "--json", code=4).stdout)
         self.assertEqual(error["hint"], "shardctl digest run/step-20 --json, or shardctl digest run/step-10 --json")
+
+    def test_a_repair_takes_it_if_it_is_damaged(self):
+        cut = self.dir / "run/step-10/model.safetensors"
+        write(cut, {"a": [1], "b": [2]})
+        cut.write_bytes(cut.read_bytes()[:-1])
+        done = self.run_it("repair", "run", "-o", "out", "--json")
+        self.assertIn("shardctl: repair: took run/step-10, the only checkpoint in run", done.stderr)
+        self.assertEqual([each["name"] for each in json.loads(done.stdout)["lost"]], ["b"])
+
+    def test_a_repair_does_not_take_an_intact_one_beside_a_damaged_one(self):
+        shutil.copytree(DCP, self.dir / "run/step-10")
+        (self.dir / "run/step-20").mkdir()
+        (self.dir / "run/step-20/model.safetensors").write_bytes(b"cut")
+        error = self.json("repair", "run", "-o", "out", code=4)
+        self.assertEqual(error["hint"], "shardctl repair run/step-20 -o out --json, or shardctl repair run/step-10 -o out --json")
 
     def test_a_file_without_tensors_is_none(self):
         (self.dir / "run").mkdir()

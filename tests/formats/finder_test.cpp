@@ -93,6 +93,21 @@ TEST_F(FolderAbove, ARunHoldsItsStepsTheLastOneFirst) {
   EXPECT_EQ(suggested("/out").size(), 3U);
 }
 
+TEST_F(FolderAbove, ARepairAlsoFindsADamagedOneByTheNamesOfItsFiles) {
+  copy_folder("dcp_plain_r2", "/run/step-900");
+  put("/run/step-1000/model.safetensors", "cut");
+  put("/run/step-1000/notes.txt", "no tensors");
+  const Source run{fs.get(), {"/run"}};
+  const auto found = [&](SearchFor search) {
+    std::vector<std::string> paths;
+    for (const FoundCheckpoint& each : recognise(run, search).below) paths.push_back(each.path);
+    return paths;
+  };
+  EXPECT_THAT(found(SearchFor::kIntact), ElementsAre("/run/step-900"));
+  EXPECT_THAT(found(SearchFor::kDamagedToo), ElementsAre("/run/step-1000", "/run/step-900"));
+  EXPECT_EQ(test::error_of([&] { detect_format(run, SearchFor::kDamagedToo); }).suggestions().size(), 2U);
+}
+
 TEST_F(FolderAbove, TwoFoldersDownIsAsFarAsItLooks) {
   copy_folder("dcp_plain_r2", "/a/b/c/d");
   EXPECT_THAT(suggested("/a/b"), ElementsAre(read_folder("/a/b/c/d")));

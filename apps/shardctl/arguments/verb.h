@@ -42,7 +42,7 @@ struct Verb {
   std::string_view no_answer{};  ///< The meaning of exit code 1; empty: the verb does not answer a question.
   Uses uses{};
   bool each_source = false;       ///< Each SRC is a separate checkpoint.
-  bool sources_as_named = false;  ///< Never replaces a folder by the only checkpoint in it.
+  bool sources_as_named = false;  ///< Finds the checkpoint in a folder by its own rules.
   TargetDefaults target{};
   /// Adds the options that no other verb has. May be null.
   void (*add_options)(CLI::App& app, Request& request) = nullptr;

@@ -28,12 +28,12 @@ std::optional<std::string> named_folder(const Session& session, const ReadReques
 }
 
 /// The only checkpoint in the named folder; nothing if the folder itself remains the source.
-std::optional<TakenSource> take_checkpoint(const Session& session, const ReadRequest& read) {
+std::optional<TakenSource> take_checkpoint(const Session& session, const ReadRequest& read, SearchFor search) {
   source_store(session).status(
       read.paths.front());  // An unreachable server is an error at once, not asked again later.
   try {
     const std::optional<std::string> folder = named_folder(session, read);
-    return folder ? take_only_checkpoint(source_store(session), *folder) : std::nullopt;
+    return folder ? take_only_checkpoint(source_store(session), *folder, search) : std::nullopt;
   } catch (const Error& error) {
     if (error.code() == ErrorCode::kResource || error.code() == ErrorCode::kPeer) throw;
     return std::nullopt;  // Opening it will fail as well, and the verb reports the error then.
@@ -42,14 +42,14 @@ std::optional<TakenSource> take_checkpoint(const Session& session, const ReadReq
 
 }  // namespace
 
-void take_sources(const Session& session, ReadRequest& read, bool takes_each) {
+void take_sources(const Session& session, ReadRequest& read, bool takes_each, SearchFor search) {
   std::vector<std::string>& paths = read.paths;
   if (paths.empty() || !read.from.empty() || (paths.size() > 1 && !takes_each)) return;
   on_all_ranks(session, "find", [&] {
     for (std::string& path : paths) {
       ReadRequest one = read;
       one.paths = {path};
-      const std::optional<TakenSource> taken = take_checkpoint(session, one);
+      const std::optional<TakenSource> taken = take_checkpoint(session, one, search);
       if (!taken || (takes_each && taken->paths.size() > 1)) continue;
       if (is_rank_zero(session)) {
         note(session, fmt::format("{}: took {}, the only checkpoint in {}", session.command.verb, taken->label, path));

@@ -14,6 +14,7 @@
 #include "apps/shardctl/request/request.h"
 #include "apps/shardctl/session/progress.h"
 #include "apps/shardctl/source/source.h"
+#include "apps/shardctl/source/taken_source.h"
 #include "apps/shardctl/text/text_sink.h"
 #include "apps/shardctl/text/units.h"
 #include "apps/shardctl/verbs/copy.h"
@@ -140,7 +141,9 @@ std::vector<std::string> find_contradictions(const SourceStore& store, const std
 int run_repair(Session& session, const Request& request) {
   refuse_ranks(session.launch);
   if (request.left_uploads) return run_uploads(session, request);
-  Salvage salvage(request.read.paths);
+  Request taken = request;
+  take_sources(session, taken.read, false, SearchFor::kDamagedToo);
+  Salvage salvage(taken.read.paths);
   const auto is_stopped = [&session] { return session.stop.stop_requested(); };
   const StoppableStore store(source_store(session), is_stopped);  // The whole source is read before the job begins.
   std::vector<std::string> contradictions;
@@ -157,7 +160,7 @@ int run_repair(Session& session, const Request& request) {
     contradictions = find_contradictions(store, given.read.paths);
     return opened;
   };
-  return run_copy_verb(session, request, {.open = open, .salvage = &salvage, .warnings = &contradictions});
+  return run_copy_verb(session, taken, {.open = open, .salvage = &salvage, .warnings = &contradictions});
 }
 
 }  // namespace shard::app
