@@ -218,6 +218,10 @@ diff a.safetensors b.safetensors --local-ranks 2 -v --progress json
 map list
 map check map.json a.safetensors
 version
+--version
+help
+help split
+digest --help --all
 env
 env --rank 1 --world-size 2 --rdzv host:29400
 --bogus

@@ -38,3 +38,12 @@ code=0
 [ $code = 2 ] || fail "exit $code without arguments"
 is_empty out
 holds err "Usage: shardctl"
+
+# With --json the same text is in a document.
+for line in "" split "split --all"; do
+  expect 0 help $line
+  mv out text
+  expect 0 help $line --json
+  python3 -c 'import json, sys; sys.stdout.write(json.load(open("out"))["text"])' >text_of_json
+  diff -u text text_of_json >"$work/err" || fail "help $line --json has a different text"
+done

@@ -11,3 +11,14 @@ expect 3 inspect absent --json
 holds err "shardctl: error:"
 expect 2 split m.safetensors -o x --rnaks 2 --json
 [ "$(field hint)" = "did you mean --ranks?" ] || fail "hint"
+
+# Without a verb: the error too is a document.
+expect 2 --json
+[ "$(field schema)" = shardctl.error/1 ] || fail "schema"
+[ "$(field verb)" = None ] || fail "verb"
+holds err "shardctl: error: the command line has no verb"
+SHARDCTL_JSON=1 expect 2
+[ "$(field code)" = 2 ] || fail "code"
+expect 2
+is_empty out
+holds err "Usage: shardctl"

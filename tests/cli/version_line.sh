@@ -10,3 +10,9 @@ for verb in version env; do
   expect 0 $verb --json
   python3 -m json.tool <out >/dev/null || fail "$verb: no JSON"
 done
+expect 0 version --json
+mv out document
+for line in "--version --json" "--json --version" "inspect --version --json"; do
+  expect 0 $line
+  cmp -s out document || fail "$line prints something else than version --json"
+done

@@ -207,10 +207,9 @@ std::string meant_verb(const std::string& word) {
   return near.empty() ? near : fmt::format("'{}'", near);
 }
 
-[[noreturn]] void refuse_verb(const std::string& verb) {
-  const std::string meant = meant_verb(verb);
-  throw usage("unknown verb '" + verb + "'")
-      .because(fmt::format("the verbs are {}", fmt::join(verb_names(), ", ")))
+/// The error for a command line without a known verb. `meant`: see meant_verb.
+Error with_verbs(Error error, const std::string& meant) {
+  return error.because(fmt::format("the verbs are {}", fmt::join(verb_names(), ", ")))
       .hint(meant.empty() ? "run 'shardctl --help' for examples" : fmt::format("did you mean {}?", meant));
 }
 
@@ -416,11 +415,14 @@ void parse_command_line(const std::vector<std::string>& given, Session& session,
   request.all_options = contains(first.options, "--all");
   request.version = contains(first.options, "--version");
   request.verb = find_verb(session.command.verb);
-  if (!session.command.verb.empty() && request.verb == nullptr) refuse_verb(session.command.verb);
+  if (const std::string& verb = session.command.verb; !verb.empty() && request.verb == nullptr) {
+    throw with_verbs(usage("unknown verb '" + verb + "'"), meant_verb(verb));
+  }
   if (request.help || request.version) return;
   std::vector<std::string> rest = arguments;
   if (request.verb != nullptr) rest.erase(rest.begin() + static_cast<std::ptrdiff_t>(first.verb_at));
   parse_options(std::move(rest), session, request);
+  if (request.verb == nullptr && session.common.json) throw with_verbs(usage("the command line has no verb"), "");
   if (request.verb == nullptr) return;
   request.read.paths.assign(first.words.begin() + 1, first.words.end());
   if (request.verb->check != nullptr) request.verb->check(session, request);

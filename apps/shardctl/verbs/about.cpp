@@ -88,7 +88,18 @@ void print_env_json(Session& session, const Launch& launch, const std::vector<st
 }  // namespace
 
 int run_help(Session& session, const Request& request) {
-  TextSink(session.out).lines(help_text(request.verb, request.all_options));
+  const std::string text = help_text(request.verb, request.all_options);
+  if (!session.common.json) {
+    TextSink(session.out).lines(text);
+    return 0;
+  }
+  JsonWriter json(session.out);
+  json.begin_object();
+  json.key("schema"), json.string("shardctl.help/1");
+  json.key("verb"), json.string_or_null(request.verb == nullptr ? std::string_view() : request.verb->name);
+  json.key("text"), json.string(text);
+  json.end_object();
+  json.end_line();
   return 0;
 }
 
@@ -106,16 +117,17 @@ int run_completion(Session& session, const Request& request) {
 }
 
 int run_version_line(Session& session) {
-  TextSink(session.out).line("shardctl " + own_version());
+  if (session.common.json) {
+    print_version_json(session);
+  } else {
+    TextSink(session.out).line("shardctl " + own_version());
+  }
   return 0;
 }
 
 int run_version(Session& session, const Request&) {
-  if (session.common.json) {
-    print_version_json(session);
-    return 0;
-  }
   run_version_line(session);
+  if (session.common.json) return 0;
   TextSink sink(session.out);
   sink.line(fmt::format("{:<15}{}", "compiler", compiler()));
   sink.line(fmt::format("{:<15}{}", "formats", fmt::join(format_names(), ", ")));
