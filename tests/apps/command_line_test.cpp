@@ -133,6 +133,15 @@ TEST_F(CommandLine, ReadsNumbersAsDecimals) {
 TEST_F(CommandLine, RefusesTwoLayouts) {
   refuses({"split", "a", "-o", "b", "--ranks", "2", "--shards", "2"}, "--ranks and --shards contradict each other");
 }
+TEST_F(CommandLine, RefusesAManifestWithoutHashes) {
+  const std::vector<std::string> line{"gather", "a", "-o", "b", "--if-changed"};
+  refuses({"gather", "a", "-o", "b", "--if-changed", "--checksum", "none"}, "--if-changed and --checksum none");
+  world.env["SHARDCTL_CHECKSUM"] = "none";  // The default of many runs.
+  EXPECT_TRUE(parse(line).write.wants_manifest());
+  world.env = {{"SHARDCTL_IF_CHANGED", "1"}};
+  refuses({"gather", "a", "-o", "b", "--checksum", "none"}, "--if-changed and --checksum none");
+  EXPECT_EQ(parse({"gather", "a", "-o", "b", "--checksum", "sha256"}).write.checksum, "sha256");
+}
 TEST_F(CommandLine, RefusesDimWithoutRanks) { refuses({"split", "a", "-o", "b", "--dim", "1"}, "--dim needs --ranks"); }
 TEST_F(CommandLine, RefusesPlaceWithoutMesh) {
   refuses({"split", "a", "-o", "b", "--place", "*=R"}, "--place needs --mesh");

@@ -315,6 +315,15 @@ void check_stated_for_maps(const std::vector<std::string>& stated, const Request
       .hint(fmt::format("drop {}, or add --map NAME or --to-map NAME", stated.front()));
 }
 
+/// Refuses --checksum none on the command line with --if-changed, which compares DST with the hashes of its manifest.
+/// From the environment, "none" is the default of many runs, and this run has the manifest.
+void check_hashes(bool states_none, const WriteRequest& write) {
+  if (!states_none || !write.if_changed) return;
+  throw usage("--if-changed and --checksum none contradict each other")
+      .because("--if-changed needs the manifest beside the output, which has a hash of every block")
+      .hint("drop --checksum none for a manifest with xxh3, or drop --if-changed");
+}
+
 /// A shell turns an unset variable into an empty word, which CLI11 would ignore.
 void refuse_empty_values(const CLI::App& app) {
   for (const CLI::Option* option : app.get_options()) {
@@ -344,9 +353,11 @@ void parse_options(std::vector<std::string> arguments, Session& session, Request
   refuse_empty_values(app);
   for (const auto& [name, word] : request.read.choices) request.read.stated_choices.push_back(name);
   const std::vector<std::string> for_maps = stated_for_maps(app, request.verb);
+  const bool states_no_hashes = is_given(app, "--checksum") && request.write.checksum == "none";
   apply_environment(app, session);
   apply_configuration(app, session, request.verb);
   check_stated_for_maps(for_maps, request);
+  check_hashes(states_no_hashes, request.write);
   if (request.verb != nullptr) check_layout(app, request.write.layout);
 }
 
