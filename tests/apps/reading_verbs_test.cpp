@@ -160,6 +160,15 @@ TEST_F(Verbs, CatReadsOnlyTheBytesOfTheSlice) {
   EXPECT_THAT(world.err, HasSubstr("read 2 bytes of 'layer.weight' in 2 calls"));
 }
 
+TEST_F(Verbs, CatReadsElementsOnceForADocumentIfTheyFitInMemory) {
+  EXPECT_EQ(world.run({"cat", "/m.safetensors", "layer.weight", "--json", "-vv"}), 0);
+  EXPECT_THAT(world.err, HasSubstr("read 8 bytes of 'layer.weight' in 1 calls"));
+  const std::string document = world.out;
+  EXPECT_EQ(world.run({"cat", "/m.safetensors", "layer.weight", "--json", "-vv", "--max-memory", "31"}), 0);
+  EXPECT_THAT(world.err, HasSubstr("read 16 bytes of 'layer.weight' in 2 calls"));
+  EXPECT_EQ(world.out, document);
+}
+
 TEST_F(Verbs, CatReadsAcrossPieces) {
   world.run({"split", "/m.safetensors", "-o", "/two", "--ranks", "2", "--dim", "1"});
   world.run({"cat", "/two", "layer.weight[:,1:3]", "--format", "raw"});

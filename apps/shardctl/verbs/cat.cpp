@@ -134,14 +134,36 @@ void cat_text(const Session& session, const Printed& tensor) {
   });
 }
 
-/// Reads all elements, to find those that cannot be read.
-void find_unreadable(const Session& session, BlockReader& elements) {
-  for_each_block(session, elements, [](std::span<const std::byte>) {});
-}
+/// Like for_each_block, but reads all elements before the first call, which finds those that cannot be read. If they
+/// need more than a quarter of the memory for reading, they are then read a second time.
+class CheckedBlocks {
+ public:
+  CheckedBlocks(const Session& session, BlockReader& elements) : session_(session), elements_(elements) {
+    const std::int64_t most_bytes = reading_memory_bytes(session) / 4;
+    std::int64_t bytes = 0;
+    for_each_block(session, elements, [&](std::span<const std::byte> block) {
+      bytes += std::ssize(block);
+      is_kept_ = bytes <= most_bytes;
+      if (is_kept_) kept_.emplace_back(block.begin(), block.end());
+    });
+  }
+
+  template <class Each>
+  void for_each(const Each& each) const {
+    if (!is_kept_) return for_each_block(session_, elements_, each);
+    for (const std::vector<std::byte>& block : kept_) each(std::span<const std::byte>(block));
+  }
+
+ private:
+  const Session& session_;
+  BlockReader& elements_;
+  std::vector<std::vector<std::byte>> kept_;
+  bool is_kept_ = true;
+};
 
 /// Prints one document `shardctl.cat/1`: name, type, dtype, shape, and all elements as one list, row-major.
 void cat_json(const Session& session, const Printed& tensor) {
-  find_unreadable(session, tensor.elements);  // A failure then prints only its own document.
+  const CheckedBlocks blocks(session, tensor.elements);  // A failure then prints only its own document.
   JsonWriter json(session.out);
   ElementText text(tensor.dtype, Spelling::kJson);
   json.begin_object();
@@ -151,7 +173,7 @@ void cat_json(const Session& session, const Printed& tensor) {
   json.key("dtype"), json.string(dtype_name(tensor.dtype));
   json.key("shape"), json.numbers(tensor.shape);
   json.key("values"), json.begin_array();
-  for_each_block(session, tensor.elements, [&](std::span<const std::byte> block) {
+  blocks.for_each([&](std::span<const std::byte> block) {
     text.take(block);
     for (std::int64_t i = 0; i < text.size(); ++i) json.literal(text[i]);
   });
