@@ -77,6 +77,23 @@ class Average(ProgramTest):
         found = {each["name"]: [chunk["rank"] for chunk in each["chunks"]] for each in self.json("inspect", "mixed")["tensors"]}
         self.assertEqual(found["layers.0.weight"], [0, 1, 2])
 
+    def test_an_adapter_is_merged_into_each_source(self):
+        (self.dir / "lora").mkdir()
+        (self.dir / "lora/adapter_config.json").write_text(
+            '{"peft_type": "LORA", "r": 1, "lora_alpha": 2, "target_modules": ["layers.0"]}')
+        factors = {"A": [1, 41], "B": [37, 1]}
+        write_safetensors(self.dir / "lora/adapter_model.safetensors", {
+            f"base_model.model.layers.0.lora_{factor}.weight": ("F32", shape, struct.pack(f"<{max(shape)}f", *range(max(shape))))
+            for factor, shape in factors.items()})
+        pair = ["s0.safetensors", "s1.safetensors"]
+        merged = self.run_it("average", *pair, "-o", "merged.safetensors", "--lora", "lora").stderr
+        self.assertEqual(merged.count("merged lora: 1 pair found, 1 used"), 2)
+        for name in pair:
+            self.run_it("convert", name, "-o", f"merged-{name}", "--lora", "lora", "-q")
+        self.run_it("average", *(f"merged-{name}" for name in pair), "-o", "again.safetensors", "-q")
+        self.run_it("diff", "merged.safetensors", "again.safetensors")
+        self.run_it("diff", "merged.safetensors", "s0.safetensors", "--include", "layers.0.weight", code=1)
+
     def test_nothing_is_written_if_it_is_up_to_date_or_dry(self):
         line = ["average", "s0.safetensors", "s1.safetensors", "-o", "out.pt"]
         plan = self.json(*line, "--dry-run")

@@ -122,11 +122,12 @@ void add_dequantize(CLI::App& app, Request& o) {
       ->group("Source");
 }
 
-void add_lora(CLI::App& app, Request& o) {
+void add_lora(CLI::App& app, const Uses& uses, Request& o) {
   OptionGroup{app, "Source"}.many(
       "--lora", o.read.lora, "ADAPTER[=WEIGHT]",
       "merge a LoRA adapter (PEFT's folder, or a checkpoint of one) into the weights of SRC "
-      "(diff: of A)");
+      "(diff: of A; average: of each SRC)");
+  if (uses.averages) return;  // Quantized weights have no average.
   OptionGroup{app, "Source"}.flag("--requantize", o.read.requantize,
                                   "with --lora on a quantized SRC: pack the changed weights again in its form");
 }
@@ -276,7 +277,7 @@ void add_groups(CLI::App& app, const Uses& uses, std::span<const Verb> own, Comm
   if (uses.sources) add_sources(app, uses, o);
   if (uses.sources && !uses.target_layout) add_source_layout(app, o);
   if (uses.maps || uses.computes) add_dequantize(app, o);
-  if (uses.maps && !uses.averages) add_lora(app, o);
+  if (uses.maps) add_lora(app, uses, o);
   if (uses.target) {
     add_target(app, o.write);
     if (uses.target_layout) add_tensor_cuts(app, o);

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <memory>
 #include <numeric>
 #include <optional>
@@ -127,6 +128,7 @@ OpenSource Average::open(const Session& session, const CopyRequest& request, Log
   options.takes_object = [this](const Object& object) { return !is_skipped(object.name, object.path); };
   std::vector<std::unique_ptr<Reader>> readers;
   for (OpenSource& source : sources) {
+    std::ranges::move(source.faults_of_operands, std::back_inserter(others));
     options.computed.push_back(source.computed);
     readers.push_back(std::move(source.reader));
   }
