@@ -157,10 +157,12 @@ constexpr std::uint32_t overflow_of() {
   }
 }
 
-/// Whether a finite From can become infinite or NaN in To.
+/// Whether a finite From can become infinite or NaN in To, or a floating-point From can be outside the integers of To.
 template <class To, class From>
-constexpr bool kMayOverflow = !std::is_integral_v<To> && !std::is_same_v<To, Bool> && !std::is_same_v<To, double> &&
-                              !(std::is_same_v<To, float> && !std::is_same_v<From, double>);
+constexpr bool kMayOverflow =
+    std::is_integral_v<To> ? std::is_floating_point_v<From>
+                           : !std::is_same_v<To, Bool> && !std::is_same_v<To, double> &&
+                                 !(std::is_same_v<To, float> && !std::is_same_v<From, double>);
 
 constexpr bool is_finite(double value) {
   return (std::bit_cast<std::uint64_t>(value) << 1) < (std::uint64_t{0x7FF} << 53);
@@ -170,11 +172,23 @@ constexpr bool is_finite(float value) {
 }
 constexpr bool is_finite(std::integral auto) { return true; }
 
-/// 1 if the finite `value` becomes infinite or NaN, otherwise 0.
+/// Whether truncating `value` gives a number of To. NaN does not.
+template <std::integral To, std::floating_point Real>
+constexpr bool is_in_range(Real value) {
+  constexpr Real kMin = static_cast<Real>(std::numeric_limits<To>::min());
+  constexpr Real kEnd = 2 * static_cast<Real>(std::numeric_limits<To>::max() / 2 + 1);  // A power of two, exactly.
+  return value < kEnd && (value > kMin - 1 || value == kMin);                           // Real may lack kMin - 1.
+}
+
+/// 1 if the finite `value` becomes infinite or NaN, or if it is outside the range of an integer To; otherwise 0.
 template <class To, class From>
 constexpr std::uint32_t overflows(From value) {
-  const std::uint32_t magnitude = std::bit_cast<std::uint32_t>(to_real<float>(value)) & 0x7FFFFFFFU;
-  return static_cast<std::uint32_t>(magnitude >= overflow_of<To>()) & static_cast<std::uint32_t>(is_finite(value));
+  if constexpr (std::is_integral_v<To>) {
+    return static_cast<std::uint32_t>(!is_in_range<To>(value));
+  } else {
+    const std::uint32_t magnitude = std::bit_cast<std::uint32_t>(to_real<float>(value)) & 0x7FFFFFFFU;
+    return static_cast<std::uint32_t>(magnitude >= overflow_of<To>()) & static_cast<std::uint32_t>(is_finite(value));
+  }
 }
 
 // --- From DType to types.

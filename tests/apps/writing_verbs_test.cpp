@@ -123,7 +123,16 @@ TEST_F(Verbs, CastsThatOverflowAreCounted) {
   world.put("/f.safetensors", safetensors(R"({"w":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}})", large));
   EXPECT_EQ(world.run({"convert", "/f.safetensors", "-o", "/h.safetensors", "--cast", "w=float16", "--json"}), 0);
   EXPECT_THAT(world.out, HasSubstr("\"cast_overflows\": 1"));
-  EXPECT_THAT(world.err, HasSubstr("warning: 1 value is too large"));
+  EXPECT_THAT(world.err, HasSubstr("warning: 1 value is outside the range of the new dtype"));
+}
+
+TEST_F(Verbs, FloatsThatAreNoIntegersAreCounted) {
+  const std::string values("\x00\x00\xC0\x7F\x00\x50\xC3\x47", 8);  // NaN and 100000 as float32.
+  world.put("/f.safetensors", safetensors(R"({"w":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}})", values));
+  EXPECT_EQ(world.run({"convert", "/f.safetensors", "-o", "/i.safetensors", "--cast", "w=int16", "--json"}), 0);
+  EXPECT_THAT(world.out, HasSubstr("\"cast_overflows\": 2"));
+  EXPECT_THAT(world.err, HasSubstr("warning: 2 values are outside the range of the new dtype"));
+  EXPECT_THAT(world.err, HasSubstr("1 tensor is converted from float32 to int16, which drops fractions: 'w'"));
 }
 
 TEST_F(Verbs, ARuleWithoutATensorIsCitedAsItWasGiven) {

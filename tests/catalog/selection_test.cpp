@@ -326,6 +326,17 @@ TEST(CheckCasts, OffersNoGlobsWhereTheyAreTooMany) {
   }
 }
 
+TEST(CheckCasts, WarnsOfFractionsAndImaginaryPartsThatAreDropped) {
+  Catalog catalog;
+  add_tensor(catalog, "x", {2});
+  add_tensor(catalog, "y", {2}, DType::kBool);
+  add_tensor(catalog, "z", {2}, DType::kComplex64);
+  validate_catalog(catalog);
+  EXPECT_EQ(checked(catalog, {.cast = {"x=int64", "y=int8", "z=float32"}}),
+            (Names{"1 tensor is converted from float32 to int64, which drops fractions: 'x'",
+                   "1 tensor is converted from complex64 to float32, which drops imaginary parts: 'z'"}));
+}
+
 TEST(CheckCasts, WarnsOfIntegersAndScalesThatTheNewDtypeCannotHold) {
   Catalog catalog;
   add_tensor(catalog, "ids", {2}, DType::kInt64);

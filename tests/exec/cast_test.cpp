@@ -153,10 +153,34 @@ TEST(Cast, FloatToIntegerTruncates) {
   EXPECT_THAT(cast_values<std::int8_t>(DType::kFloat32, in, DType::kInt8), ElementsAre(2, -2, 0));
 }
 
-TEST(Cast, FloatOutOfRangeIsTheSmallestIntegerAndIsNoOverflow) {
+TEST(Cast, FloatOutOfRangeIsTheSmallestIntegerAndIsCounted) {
   const auto result = cast_all<std::int32_t>(DType::kFloat32, std::vector<float>{1e20F, kNan, -kInf}, DType::kInt32);
   EXPECT_THAT(result.values, ElementsAre(INT32_MIN, INT32_MIN, INT32_MIN));
-  EXPECT_EQ(result.overflows, 0);
+  EXPECT_EQ(result.overflows, 3);
+}
+
+TEST(Cast, TheRangeOfAnIntegerEndsBehindItsLimits) {
+  struct Row {
+    DType to;
+    std::vector<double> inside, outside;
+  };
+  const double two63 = std::ldexp(1.0, 63);
+  const std::vector<Row> table{
+      {DType::kInt8, {-128.9, 127.9}, {-129, 128}},
+      {DType::kUint8, {-0.9, 255.9}, {-1, 256}},
+      {DType::kInt16, {-32768.9, 32767.9}, {-32769, 32768}},
+      {DType::kUint16, {-0.9, 65535.9}, {-1, 65536}},
+      {DType::kInt32, {-2147483648.9, 2147483647.9}, {-2147483649.0, 2147483648.0}},
+      {DType::kUint32, {-0.9, 4294967295.9}, {-1, 4294967296.0}},
+      {DType::kInt64, {-two63, std::nextafter(two63, 0)}, {std::nextafter(-two63, -INFINITY), two63}},
+      {DType::kUint64, {-0.9, std::nextafter(2 * two63, 0)}, {-1, 2 * two63}},
+  };
+  for (const Row& row : table) {
+    EXPECT_EQ(cast_all<std::uint8_t>(DType::kFloat64, row.inside, row.to).overflows, 0) << dtype_name(row.to);
+    EXPECT_EQ(cast_all<std::uint8_t>(DType::kFloat64, row.outside, row.to).overflows, 2) << dtype_name(row.to);
+  }
+  const std::vector<float> limits{-2147483648.0F, 2147483648.0F, std::nextafter(-2147483648.0F, -kInf)};
+  EXPECT_EQ(cast_all<std::int32_t>(DType::kFloat32, limits, DType::kInt32).overflows, 2);
 }
 
 TEST(Cast, NarrowerIntegersKeepTheLowBits) {

@@ -90,7 +90,14 @@ def undefined(values, to):
 
 
 def overflows(values, result):
-    return int((values.to(torch.float64).isfinite() & ~result.to(torch.float64).isfinite()).sum())
+    """The finite values that became infinite or NaN, or the floats outside the range of an integer type."""
+    wide = values.to(torch.float64)
+    if result.dtype.is_floating_point:
+        return int((wide.isfinite() & ~result.to(torch.float64).isfinite()).sum())
+    if result.dtype == torch.bool or not values.is_floating_point():
+        return 0
+    limits, whole = torch.iinfo(result.dtype), wide.trunc()
+    return int((~((whole >= float(limits.min)) & (whole < float(limits.max + 1)))).sum())
 
 
 def compare(driver, name, to, values):
@@ -110,7 +117,7 @@ def compare(driver, name, to, values):
         value = values[i // 2 if to in COMPLEX else i]
         codes = f"{found.view(bits)[i]:#x}, torch {expected.view(bits)[i]:#x}"
         return f"{name} -> {to}: {int((~same).sum())} differ, first {value}: {codes}"
-    if expected.is_floating_point() and to not in COMPLEX and name not in COMPLEX:
+    if to not in COMPLEX and name not in COMPLEX:
         if int(done.stderr) != overflows(values, expected):
             return f"{name} -> {to}: {int(done.stderr)} overflows counted, torch has {overflows(values, expected)}"
     return None

@@ -485,7 +485,7 @@ CopyResult run_job(Session& session, const std::string& destination, OutputStore
 void add_warnings(CopyResult& result, const Work& work, const Progress& progress) {
   if (const std::int64_t overflows = progress.cast_overflows.load(); overflows > 0) {
     result.warnings.push_back(
-        fmt::format("{} too large for the new dtype", plural(overflows, "value is", "values are")));
+        fmt::format("{} outside the range of the new dtype", plural(overflows, "value is", "values are")));
   }
   result.warnings.insert(result.warnings.end(), work.losses.begin(), work.losses.end());
   const bool is_empty = result.tensors == 0 && result.objects == 0;

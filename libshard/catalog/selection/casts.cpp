@@ -287,18 +287,22 @@ std::vector<std::string> check_casts(const Catalog& source, std::span<const Sele
   }
   refusal.throw_if_any();
   if (lone == LoneFloats::kRefuse) refuse_lone(source, tensors, quantized.lone_floats);
-  Conversions integers, scales, floats;
+  Conversions integers, truncated, halved, scales, floats;
   for (const SelectedTensor& tensor : tensors) {
     const DType from = source.tensors[tensor.source].dtype;
     if (tensor.dtype == from) continue;
     check_castable(tensor.name, from, tensor.dtype);
     const std::pair key{from, tensor.dtype};
     if (is_integer(from) && !holds_all(from, tensor.dtype)) integers[key].add(tensor.name);
+    if (!is_integer(from) && from != DType::kBool && is_integer(tensor.dtype)) truncated[key].add(tensor.name);
+    if (is_complex(from) && !is_complex(tensor.dtype)) halved[key].add(tensor.name);
     if (is_scale_name(source.tensors[tensor.source].name) && rounds(from, tensor.dtype)) scales[key].add(tensor.name);
     if (std::ranges::binary_search(quantized.lone_floats, tensor.source)) floats[key].add(tensor.name);
   }
   std::vector<std::string> warnings;
   describe(integers, "integer tensor is", "integer tensors are", "cannot represent all of them", warnings);
+  describe(truncated, "tensor is", "tensors are", "drops fractions", warnings);
+  describe(halved, "tensor is", "tensors are", "drops imaginary parts", warnings);
   describe(scales, "tensor of scales is", "tensors of scales are", "rounds them", warnings);
   describe(floats, "tensor is", "tensors are", "is right only if no scales belong to them", warnings);
   return warnings;
