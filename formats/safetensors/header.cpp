@@ -298,6 +298,26 @@ class HeaderParser {
   std::vector<std::pair<std::int64_t, std::int64_t>> ranges_;
 };
 
+/// Whether the file may begin with a header of `length` bytes. \pre it has more than kLengthBytes bytes
+bool has_header(const RandomReader& file, std::uint64_t length) {
+  if (length == 0 || length > static_cast<std::uint64_t>(file.size() - kLengthBytes)) return false;
+  std::byte first;
+  file.read_at(kLengthBytes, {&first, 1});
+  return first == std::byte{'{'};
+}
+
+Error too_long(const RandomReader& file, const std::string& shown, std::uint64_t length) {
+  Error error(ErrorCode::kCorruption,
+              fmt::format("the header's length is {} bytes, at most {} are allowed", length, kMaxHeaderBytes));
+  error.in_file(shown)
+      .expected(fmt::format("at most {}", kMaxHeaderBytes))
+      .found(std::to_string(length))
+      .of_kind(FindingKind::kBadHeader);
+  if (!has_header(file, length)) return error.because("this is not a safetensors file, or its first bytes are damaged");
+  return error.because("safetensors limits the header, so its own library does not open this file either")
+      .hint("save it with shorter names and metadata, or as several files with an index");
+}
+
 }  // namespace
 
 bool is_countable(std::span<const std::int64_t> shape) {
@@ -315,15 +335,7 @@ HeaderText read_header_text(const RandomReader& file, const std::string& shown, 
                     kLengthBytes, file.size());
   }
   const std::uint64_t length = read_length(file);
-  if (length > static_cast<std::uint64_t>(kMaxHeaderBytes)) {
-    throw Error(ErrorCode::kCorruption,
-                fmt::format("the header's length is {} bytes, at most {} are allowed", length, kMaxHeaderBytes))
-        .in_file(shown)
-        .because("this is not a safetensors file, or its first bytes are damaged")
-        .expected(fmt::format("at most {}", kMaxHeaderBytes))
-        .found(std::to_string(length))
-        .of_kind(FindingKind::kBadHeader);
-  }
+  if (length > static_cast<std::uint64_t>(kMaxHeaderBytes)) throw too_long(file, shown, length);
   const auto bytes = static_cast<std::int64_t>(length);
   if (bytes > file.size() - kLengthBytes) {
     throw truncated(shown, fmt::format("header ends at byte {}, file at {}", kLengthBytes + bytes, file.size()),
@@ -359,12 +371,7 @@ void parse_header(const HeaderText& header, const std::string& file, std::int64_
 bool looks_like_header(const RandomReader& file) {
   if (file.size() <= kLengthBytes) return false;
   const std::uint64_t length = read_length(file);
-  if (length == 0 || length > static_cast<std::uint64_t>(std::min(kMaxHeaderBytes, file.size() - kLengthBytes))) {
-    return false;
-  }
-  std::byte first;
-  file.read_at(kLengthBytes, {&first, 1});
-  return first == std::byte{'{'};
+  return length <= static_cast<std::uint64_t>(kMaxHeaderBytes) && has_header(file, length);
 }
 
 namespace {

@@ -214,6 +214,19 @@ class Beside(InAFolder):
         self.assertEqual(document("verify", "model/model.safetensors")["not_checked"], [])
 
 
+class Headers(InAFolder):
+    def test_one_over_the_limit_is_not_called_damage(self):
+        with open("long.safetensors", "wb") as file:
+            file.write(struct.pack("<Q", 100_000_001) + b"{")
+            file.truncate(100_000_100)
+        done = shardctl("inspect", "long.safetensors", code=4)
+        self.assertIn("the header's length is 100000001 bytes, at most 100000000 are allowed", done.stderr)
+        self.assertIn("its own library does not open this file either", done.stderr)
+        self.assertIn("as several files", done.stderr)
+        Path("other.safetensors").write_bytes(struct.pack("<Q", 1 << 60) + b"no header")
+        self.assertIn("this is not a safetensors file", shardctl("inspect", "other.safetensors", code=4).stderr)
+
+
 class Manifest(InAFolder):
     def test_that_contradicts_the_bytes_is_a_warning_of_repair(self):
         safetensors(Path("whole.safetensors"), {"a": b"a" * 100, "b": b"b" * 100})
