@@ -181,6 +181,11 @@ struct FoundItem {
   std::vector<std::int64_t> sizes;
 };
 
+struct FoundFile {
+  std::int64_t bytes = 0;
+  std::vector<FoundItem> items;
+};
+
 /// An item that the other save has in a file, by offset.
 struct ExpectedItem {
   std::int64_t offset = 0, length = 0;
@@ -216,13 +221,13 @@ FoundItem look_into(const std::shared_ptr<const RandomReader>& file, zip::FoundZ
   return item;
 }
 
-std::vector<FoundItem> items_in(const std::shared_ptr<const RandomReader>& file, bool opaque_globals, Arena& arena) {
+FoundFile items_in(const std::shared_ptr<const RandomReader>& file, bool opaque_globals, Arena& arena) {
   arena.earn(0, file->allocated_bytes(0, file->size()));
-  std::vector<FoundItem> items;
+  FoundFile all{file->size(), {}};
   for (zip::FoundZip& found : zip::scan_zips(file, 0, file->size(), arena)) {
-    items.push_back(look_into(file, std::move(found), opaque_globals, arena));
+    all.items.push_back(look_into(file, std::move(found), opaque_globals, arena));
   }
-  return items;
+  return all;
 }
 
 ExpectedFiles expected_files(const Metadata& like) {
@@ -258,6 +263,7 @@ struct Pairing {
   std::vector<Pair> pairs;
   std::string why_unnamed;   ///< The reason why items have no pair.
   bool contradicts = false;  ///< The other save has different items in this file.
+  bool is_complete = false;  ///< Each of the other save's items in this file exists, or is damaged bytes of its length.
 };
 
 /// False for a damaged item, which may be two items with a lost border. The last item may be truncated.
@@ -274,7 +280,8 @@ std::size_t behind_hole(std::span<const ExpectedItem> expected, std::size_t next
   return bytes == 0 ? next : 0;
 }
 
-Pairing pair_by_order(const std::vector<FoundItem>& found, std::span<const ExpectedItem> expected) {
+Pairing pair_by_order(const FoundFile& file, std::span<const ExpectedItem> expected) {
+  const std::vector<FoundItem>& found = file.items;
   Pairing pairing;
   std::size_t next = 0;
   std::int64_t at = 0;
@@ -292,6 +299,7 @@ Pairing pair_by_order(const std::vector<FoundItem>& found, std::span<const Expec
     pairing.pairs.push_back({i, next++});
   }
   pairing.why_unnamed = "its end is damaged";
+  pairing.is_complete = next == expected.size() || behind_hole(expected, next, file.bytes - at) == expected.size();
   return pairing;
 }
 
@@ -388,14 +396,26 @@ Error unnamed(const RebuildFrom& from, const std::string& why) {
       .because(why.empty() ? ".metadata is lost" : why);
 }
 
+using FoundFiles = std::map<std::string, FoundFile>;
+
 /// Lists the found items, for an error.
-std::string summary(const std::map<std::string, std::vector<FoundItem>>& found) {
+std::string summary(const FoundFiles& found) {
   std::size_t tensors = 0, objects = 0;
-  for (const auto& [name, items] : found) {
-    for (const FoundItem& item : items) ++(item.dtype ? tensors : objects);
+  for (const auto& [name, file] : found) {
+    for (const FoundItem& item : file.items) ++(item.dtype ? tensors : objects);
   }
   return fmt::format("the {} .distcp files contain {} boxes of tensors and {} objects, and items have no names",
                      found.size(), tensors, objects);
+}
+
+/// Removes files that the other save does not have, if the files that it has contain all of its items: they are left
+/// over from an earlier save. Otherwise such a file is evidence that this save was divided differently.
+void remove_stale(FoundFiles& found, const ExpectedFiles& expected) {
+  const bool is_complete = std::ranges::all_of(expected, [&](const auto& file) {
+    const auto there = found.find(file.first);
+    return there != found.end() && pair_by_order(there->second, file.second).is_complete;
+  });
+  if (is_complete) std::erase_if(found, [&](const auto& file) { return !expected.contains(file.first); });
 }
 
 }  // namespace
@@ -421,7 +441,7 @@ void name_overlapping_ranks(Error& error, const Catalog& catalog) {
 
 Metadata rebuild_metadata(const RebuildFrom& from, const std::string& why, Arena& arena, Findings& findings,
                           std::vector<std::uint32_t>& lost_items) {
-  std::map<std::string, std::vector<FoundItem>> found;
+  FoundFiles found;
   for (const std::string& name : from.store.list(from.folder)) {
     if (file_numbers(name).rank < 0) continue;
     found[name] = items_in(from.store.open_below(from.folder, name), from.opaque_globals, arena);
@@ -430,13 +450,15 @@ Metadata rebuild_metadata(const RebuildFrom& from, const std::string& why, Arena
   if (from.like == nullptr) throw Error(unnamed(from, reason).suggest(Remedy::kNameLike));
   Metadata metadata = read_like(*from.like, arena, from.opaque_globals);
   ExpectedFiles expected = expected_files(metadata);
+  remove_stale(found, expected);
   std::map<std::string, Pairing> pairings;
-  for (const auto& [name, items] : found) pairings[name] = pair_by_order(items, expected[name]);
+  for (const auto& [name, file] : found) pairings[name] = pair_by_order(file, expected[name]);
   // One file has a different order, so the order is unknown in all of them.
   const bool is_ordered = std::ranges::none_of(pairings, [](const auto& each) { return each.second.contradicts; });
   Placer placer(metadata, findings);
-  for (const auto& [name, items] : found) {
-    placer.place(name, items, expected[name], is_ordered ? pairings[name] : pair_by_kind(items, expected[name]));
+  for (const auto& [name, file] : found) {
+    placer.place(name, file.items, expected[name],
+                 is_ordered ? pairings[name] : pair_by_kind(file.items, expected[name]));
   }
   if (placer.placed() == 0) {
     throw Error(unnamed(from, reason).hint("pass a checkpoint of the same job; this one has different items"));

@@ -333,6 +333,29 @@ TEST_F(AlikeItems, OfWhichOneIsLostAtAnyByteAreNeverMisnamed) {
   }
 }
 
+TEST_F(AlikeItems, BesideAFileOfAnEarlierSaveAreNamed) {
+  put("/c/__1_0.distcp", file("/c/__0_0.distcp"));
+  const auto [begin, end] = item(1);
+  for (const bool is_damaged : {false, true}) {
+    if (is_damaged) put("/c/__0_0.distcp", file("/c/__0_0.distcp").replace(begin, end - begin, end - begin, '\0'));
+    repair(0, {"--like", "/other"});
+    EXPECT_EQ(lost_without_name(), 0U);
+    EXPECT_THAT(world.err, HasSubstr(".metadata lists no item in these files: __1_0.distcp"));
+    if (!is_damaged) expect_saved({"a", "b", "c", "d"});
+    if (is_damaged) expect_saved({"a", "c", "d"});
+    remove("/d");
+  }
+}
+
+/// A save by more ranks has fewer items in each file, so its files do not contain those of `like`.
+TEST_F(AlikeItems, BesideAFurtherFileThatMayBelongToTheSaveAreNotNamed) {
+  const std::string whole = file("/c/__0_0.distcp");
+  const std::size_t half = item(2).first;
+  put("/c/__0_0.distcp", whole.substr(0, half));
+  put("/c/__1_0.distcp", whole.substr(half));
+  repair(4, {"--like", "/other"});
+}
+
 TEST_F(AlikeItems, OfAnotherJobAreRefused) {
   content = {{"x", filled(DType::kUint8, {77}, 'x')}};
   write("dcp", WholeLayout{}, "/third");
