@@ -231,6 +231,7 @@ ObjectItems::ObjectItems(const FolderForm& form, bool opaque_globals, Catalog& c
                          Findings& findings)
     : form_(form), opaque_globals_(opaque_globals), catalog_(catalog), items_(items), findings_(findings) {
   originals_->format = form.format;
+  originals_->iteration = form.iteration;
   if (form.keeps_objects_whole) catalog_.originals = originals_;
 }
 

@@ -3,7 +3,9 @@
 /// with tensors are loaded. `locate` reads the front and the end of items. `load_objects` reads the other bytes items.
 #pragma once
 
+#include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -19,6 +21,7 @@ struct FolderForm {
   std::string_view common_file{};  ///< A torch.save file of plain data beside the items. Empty or absent: none.
   std::string_view common_item{};  ///< The name of the bytes item with the same data; empty: none.
   bool needs_common = false;       ///< A complete save has one of the two; if both are missing, there is a warning.
+  std::optional<std::int64_t> iteration{};                ///< See Originals.
   bool sets_short_apart = false, names_megatron = false;  ///< See MetadataOptions.
   /// Tensors that cannot be read as tensors become opaque objects, with a warning; null: there are none.
   bool (*is_unreadable)(std::string_view name) = nullptr;

@@ -43,6 +43,7 @@ std::unique_ptr<Reader> open(const Source& source, const OpenOptions& options) {
   check_versions(*source.store, folder);
   dcp::FolderForm form = kForm;
   form.needs_common = names_common(*source.store, folder);
+  form.iteration = iteration_in_name(folder);
   return dcp::open_folder(*source.store, folder, options, form);
 }
 

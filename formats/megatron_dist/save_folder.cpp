@@ -8,6 +8,7 @@
 #include "formats/megatron_tracker.h"
 #include "formats/parts/json/json_cursor.h"
 #include "libshard/core/error.h"
+#include "libshard/core/name_pattern.h"
 #include "libshard/io/paths.h"
 #include "libshard/io/small_text.h"
 
@@ -86,6 +87,12 @@ bool is_checkpoint(const SourceStore& store, const std::string& folder) {
 
 bool names_common(const SourceStore& store, const std::string& folder) {
   return read_config(store, folder).names_common;
+}
+
+std::optional<std::int64_t> iteration_in_name(const std::string& folder) {
+  static const NamePattern kIteration("iter_{number}");
+  const auto number = kIteration.read<1>(base_name(folder));
+  return number ? std::optional(number->front()) : std::nullopt;
 }
 
 std::string find_checkpoint(const SourceStore& store, const std::string& path) {

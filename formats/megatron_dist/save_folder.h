@@ -2,6 +2,8 @@
 /// Finds the checkpoint in a run's save folder. Inside formats/megatron_dist only.
 #pragma once
 
+#include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -17,6 +19,9 @@ bool is_checkpoint(const SourceStore& store, const std::string& folder);
 
 /// Whether the metadata.json of a checkpoint records that common data were saved. \pre is_checkpoint
 bool names_common(const SourceStore& store, const std::string& folder);
+
+/// The iteration in the name of a checkpoint's folder, iter_0000100; nothing for other names.
+std::optional<std::int64_t> iteration_in_name(const std::string& folder);
 
 /// Checks the versions in metadata.json. \pre is_checkpoint
 /// \throws Error kUnsupported  an unknown version of the format, or an unknown form of the common data; kCorruption

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -216,15 +217,18 @@ class Content {
     items.insert(items.end(), named.begin(), named.end());
     for (std::size_t i = 0; i < items.size(); i += 2) items[i + 1] = with_namespace(*items[i], items[i + 1]);
     const Value& known = *make_list(arena_, ValueKind::kDict, items);
-    std::vector<std::string_view> made_up;
-    const auto need = [&](std::string_view key, Value* value) {
+    std::vector<std::string> made_up;
+    const auto need = [&](std::string_view key, Value* value, std::string_view source = {}) {
       if (find_key(known, key) != nullptr) return;
-      made_up.push_back(key);
+      made_up.push_back(fmt::format("{}{}", key, source));
       items.insert(items.end(), {make_string(arena_, key), value});
     };
     need(kArguments, namespace_of(arena_, make_list(arena_, ValueKind::kDict, {})));
     need("checkpoint_version", make_float(arena_, 3.0));
-    need("iteration", make_int(arena_, 0));
+    const std::optional<std::int64_t> iteration =
+        target_.originals == nullptr ? std::nullopt : target_.originals->iteration;
+    need("iteration", make_int(arena_, iteration.value_or(0)),
+         iteration ? fmt::format(" ({}, from the folder's name)", *iteration) : std::string());
     if (!made_up.empty()) {
       target_.warnings.push_back(
           fmt::format("filled in Megatron-core common data that the source lacks: {}", fmt::join(made_up, ", ")));

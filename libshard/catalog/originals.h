@@ -7,6 +7,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string_view>
 #include <vector>
@@ -59,6 +60,8 @@ struct Originals {
   };
 
   std::string_view format;  ///< The format whose writer copies them.
+  std::optional<std::int64_t>
+      iteration;  ///< The training step in the folder's name, for a source that lost the object.
   std::vector<Kept> kept;
   /// The original content of a value: a kOpaque's global, call or tensor; the namespace that a dict represents. Null:
   /// only the whole item that contains the value is known.

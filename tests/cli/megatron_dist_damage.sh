@@ -46,6 +46,18 @@ for how in 'rm common.pt' ': >common.pt' 'cp metadata.json common.pt'; do
 done
 rm -rf mended
 
+# The folder's name has the iteration.
+rm -rf saves && mkdir saves && cp -r "$data/dense_tp2/iter_0000007" saves/iter_0000007 && rm saves/iter_0000007/common.pt
+echo 7 >saves/latest_checkpointed_iteration.txt
+for source in saves saves/iter_0000007; do
+  rm -rf mended && expect 0 repair "$source" -o mended
+  holds err "iteration (7, from the folder's name)"
+  [ "$("$SHARDCTL" cat mended iteration)" = 7 ] || fail "iteration of $source"
+done
+mv saves/iter_0000007 renamed && rm -rf mended && expect 0 repair renamed -o mended
+[ "$("$SHARDCTL" cat mended iteration)" = 0 ] || fail "iteration of a folder without one in its name"
+rm -rf mended renamed saves
+
 # Common data as an item: a list of one dict, or here of none.
 rm -rf save && expect 0 convert "$data/dense/iter_0000007" -o save --to megatron-dist
 python3 - <<'P'
