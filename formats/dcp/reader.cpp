@@ -3,14 +3,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <compare>
 #include <cstddef>
 #include <cstdint>
-#include <functional>
-#include <map>
 #include <numeric>
 #include <optional>
-#include <set>
 #include <span>
 #include <utility>
 #include <vector>
@@ -29,6 +25,7 @@
 #include "libshard/core/box.h"
 #include "libshard/core/checked.h"
 #include "libshard/core/error.h"
+#include "libshard/exec/copied_files.h"
 #include "libshard/io/paths.h"
 
 namespace shard::dcp {
@@ -103,104 +100,6 @@ void add_tensor(Catalog& catalog, const Metadata& metadata, const TensorEntry& e
   }
 }
 
-// Finds `.distcp` files that were overwritten with a copy of another rank's file. Files of ranks in one layout have
-// items of the same dtypes and sizes at the same offsets, so only the elements differ.
-
-constexpr std::int64_t kBlock = 1 << 16;
-
-/// Properties that are equal in a file and its copy.
-struct ItemBox {
-  std::int64_t offset, length;
-  std::uint32_t tensor, crc;
-  friend auto operator<=>(const ItemBox&, const ItemBox&) = default;
-};
-
-struct FileBoxes {
-  std::uint32_t file = 0;
-  std::vector<ItemBox> boxes;                             ///< In file order.
-  std::vector<std::pair<std::uint32_t, DType>> storages;  ///< The storages of the boxes.
-};
-
-std::vector<FileBoxes> boxes_by_file(const Catalog& catalog, const ItemStore& items,
-                                     std::span<const std::uint32_t> tensors) {
-  std::map<std::uint32_t, FileBoxes> files;
-  for (const std::uint32_t t : tensors) {
-    if (catalog.tensors[t].chunk_count < 2) continue;  // A tensor with one chunk is in one file only.
-    for (const Chunk& chunk : catalog.chunks_of(catalog.tensors[t])) {
-      const std::uint32_t index = catalog.stored[chunk.stored].storage;
-      const Storage& storage = catalog.storages[index];
-      if (!items.is_item(index) || storage.offset < 0 || !storage.crc32) continue;
-      FileBoxes& file = files[storage.file];
-      if (!file.storages.empty() && file.storages.back().first == index) continue;  // A further box of the same run.
-      file.boxes.push_back({items.item(index).offset, items.item(index).length, t, *storage.crc32});
-      file.storages.emplace_back(index, catalog.tensors[t].dtype);
-    }
-  }
-  std::vector<FileBoxes> all;
-  for (auto& [file, found] : files) {
-    found.file = file;
-    std::ranges::sort(found.boxes);
-    all.push_back(std::move(found));
-  }
-  return all;
-}
-
-std::int64_t first_block_bytes(const Storage& storage) { return std::min(storage.bytes, kBlock); }
-
-/// True if the first block of a storage contains only one value.
-bool is_constant(const Catalog& catalog, const ItemStore& items, std::uint32_t index, DType dtype) {
-  const Storage& storage = catalog.storages[index];
-  std::vector<std::byte> block(static_cast<std::size_t>(first_block_bytes(storage)));
-  items.bytes_of(index)->read_at(storage.offset, block);
-  const auto element = static_cast<std::size_t>(dtype_block(dtype).bytes);
-  for (std::size_t i = element; i < block.size(); ++i) {
-    if (block[i] != block[i - element]) return false;
-  }
-  return true;
-}
-
-/// Pairs of files of equal size that should contain different boxes of these tensors but do not: the items of tensors
-/// with several boxes in one file also exist in the other, at the same offsets and with the same CRC-32s. Pairs whose
-/// boxes all consist of one repeated value (as in a fresh optimizer) are ignored. Each pair is sorted by file.
-/// \pre the storages of the tensors are located, as far as possible
-/// Cost: n log n in boxes, and one small read per pair.
-std::vector<std::pair<std::uint32_t, std::uint32_t>> copied_files(const Catalog& catalog, const ItemStore& items,
-                                                                  std::span<const std::uint32_t> tensors) {
-  std::vector<FileBoxes> files = boxes_by_file(catalog, items, tensors);
-  // A copy may contain more than the file that it replaced, so files are compared with the one that contains the most.
-  std::ranges::stable_sort(files, std::ranges::greater(), [](const FileBoxes& each) { return each.boxes.size(); });
-  std::map<std::pair<std::int64_t, ItemBox>, const FileBoxes*> most;  // By size and first box.
-  std::vector<std::pair<const FileBoxes*, const FileBoxes*>> alike;
-  for (const FileBoxes& each : files) {
-    const auto [with, is_new] = most.try_emplace({catalog.files[each.file].bytes, each.boxes.front()}, &each);
-    if (is_new) continue;
-    const FileBoxes& largest = *with->second;
-    const auto is_there = [&](const ItemBox& box) { return std::ranges::binary_search(largest.boxes, box); };
-    if (std::ranges::all_of(each.boxes, is_there)) alike.emplace_back(&largest, &each);
-  }
-  for (const auto& [with, each] : alike) {
-    for (const auto& [index, dtype] : each->storages) {
-      const Storage& storage = catalog.storages[index];
-      items.bytes_of(index)->expect_read(storage.offset, first_block_bytes(storage));
-    }
-  }
-  std::vector<std::pair<std::uint32_t, std::uint32_t>> pairs;
-  for (const auto& [with, each] : alike) {
-    const auto is_one_value = [&](const auto& box) { return is_constant(catalog, items, box.first, box.second); };
-    if (!std::ranges::all_of(each->storages, is_one_value)) pairs.push_back(std::minmax(with->file, each->file));
-  }
-  return pairs;
-}
-
-/// The finding for such a pair.
-Error copied_file(const Catalog& catalog, const std::pair<std::uint32_t, std::uint32_t>& pair) {
-  const std::string &a = catalog.files[pair.first].path, &b = catalog.files[pair.second].path;
-  return Error(ErrorCode::kCorruption, fmt::format("{} and {} contain the same elements", a, b))
-      .in_file(b)
-      .of_kind(FindingKind::kRankMismatch)
-      .because(".metadata expects different boxes in each, so one may be a copy of the other; which one is unknown");
-}
-
 class DcpReader : public Reader {
  public:
   DcpReader(const SourceStore& store, const std::string& folder, const OpenOptions& options, const FolderForm& form)
@@ -235,7 +134,7 @@ class DcpReader : public Reader {
 
   void locate(std::span<const std::uint32_t> tensors) override {
     items_.locate(tensors);
-    if (!is_of_ranks_ && !findings_.goes_on()) warn_of_copies(tensors);
+    if (!is_of_ranks_ && !findings_.goes_on()) copies_.look(catalog_, tensors, bytes_of_, findings_);
   }
 
   bool check_container(std::uint32_t index, ContainerReport& report) const override {
@@ -327,21 +226,12 @@ class DcpReader : public Reader {
 
   /// If one of the two is misplaced for another reason, it is the copy.
   void misplace_copies(std::span<const std::uint32_t> tensors) {
-    auto pairs = copied_files(catalog_, items_, tensors);
+    std::vector<FilePair> pairs = copied_files(catalog_, tensors, bytes_of_);
     std::erase_if(pairs, [this](const auto& each) {
       return items_.is_misplaced(each.first) || items_.is_misplaced(each.second);
     });
-    for (const auto& pair : pairs) {
+    for (const FilePair& pair : pairs) {
       for (const std::uint32_t file : {pair.first, pair.second}) items_.misplace(file, copied_file(catalog_, pair));
-    }
-  }
-
-  void warn_of_copies(std::span<const std::uint32_t> tensors) {
-    for (const auto& pair : copied_files(catalog_, items_, tensors)) {
-      if (!copies_.insert(pair).second) continue;
-      const Error error = copied_file(catalog_, pair);
-      findings_.warn(error);
-      catalog_.warnings.push_back(fmt::format("{}: {}", error.what(), error.why()));
     }
   }
 
@@ -379,8 +269,9 @@ class DcpReader : public Reader {
   ItemStore items_;
   RankCopies rank_copies_{catalog_, items_, findings_};
   ObjectItems objects_;
-  std::set<std::pair<std::uint32_t, std::uint32_t>> copies_;  // Copies that were reported.
-  std::vector<std::uint32_t> lost_items_;                     // For rebuilt metadata: the items that were not found.
+  CopyWarnings copies_;
+  BytesOf bytes_of_ = [this](std::uint32_t storage) { return items_.bytes_of(storage); };
+  std::vector<std::uint32_t> lost_items_;  // For rebuilt metadata: the items that were not found.
 };
 
 }  // namespace

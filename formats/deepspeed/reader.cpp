@@ -132,24 +132,6 @@ std::int64_t check_save(const Catalog& catalog, const TagFolder& folder, const S
   return ranks;
 }
 
-/// Checks that no file was saved under the name of a different file of the save.
-/// \throws Error kCorruption (kind rank_mismatch)
-void check_saved_names(const Catalog& catalog, const torch_save::SavedFiles& files) {
-  HashSet<std::string_view> names;
-  for (const File& file : catalog.files) names.insert(file.path);
-  for (std::uint32_t i = 0; i < catalog.files.size(); ++i) {
-    const std::string& path = catalog.files[i].path;
-    const std::string name = base_name(path), saved = files.saved_as(i) + ".pt";
-    if (name == saved || !names.contains(path.substr(0, path.size() - name.size()) + saved)) continue;
-    throw Error(ErrorCode::kCorruption, "the file was saved under another rank's name")
-        .in_file(path)
-        .of_kind(FindingKind::kRankMismatch)
-        .expected(name)
-        .found(saved)
-        .because("files were swapped, or one was copied over another");
-  }
-}
-
 /// Checks that the saves of model-parallel ranks form one save: all exist, with the same step and number of
 /// data-parallel ranks. \throws Error kNotFound, kCorruption
 void check_model_ranks(const Catalog& catalog, const TagFolder& folder, const std::vector<Save>& saves) {
@@ -201,7 +183,8 @@ SaveReader::SaveReader(const Source& source, const OpenOptions& options, Listing
     const bool has_parts = last > 0 || holds_rules(first.models.front());
     flat_ = merge_whole(catalog_, files_, saves_, listing == Listing::kJoined && has_parts && !first.is_parted());
   }
-  check_saved_names(catalog_, files_);
+  for (const torch_save::ExchangedFile& each : exchanged_files()) throw Error(each.error);
+  look_for_copies(*options.findings);
   validate_catalog(catalog_, *options.findings);
 }
 

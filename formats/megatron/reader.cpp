@@ -43,6 +43,7 @@ class MegatronReader final : public torch_save::SavedReader {
     warn_of_files(*source.store, save);
     describe(save);
     merge(catalog_, files_, save);
+    look_for_copies(*options.findings);
     validate_catalog(catalog_, *options.findings);
   }
 

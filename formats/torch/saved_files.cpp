@@ -389,7 +389,9 @@ Value* SavedFiles::add_bytes(std::string_view bytes, const std::string& shown) {
 
 std::string_view SavedFiles::version(std::uint32_t file) const { return impl_->saved(file).version(); }
 
-const std::string& SavedFiles::saved_as(std::uint32_t file) const { return impl_->saved(file).saved_as(); }
+std::string_view SavedFiles::saved_as(std::uint32_t file) const {
+  return impl_->opened[file].saved == nullptr ? std::string_view() : impl_->saved(file).saved_as();
+}
 
 std::uint32_t SavedFiles::storage_of(std::uint32_t file, const TensorView& view) {
   StorageSource source;

@@ -43,8 +43,8 @@ class SavedFiles {
   /// The writer's version of file number `file` as a text for users: "zip, torch>=2.1", "legacy, torch<1.6".
   std::string_view version(std::uint32_t file) const;
 
-  /// See SavedFile::saved_as.
-  const std::string& saved_as(std::uint32_t file) const;
+  /// See SavedFile::saved_as. Empty for a file that could not be opened.
+  std::string_view saved_as(std::uint32_t file) const;
 
   /// The storage of `view`, a tensor of file number `file`; added to the catalog if it is new. Views whose elements are
   /// decoded differently (byte order, conj, neg) have separate storages over one record.

@@ -328,6 +328,7 @@ class RanksReader final : public torch_save::SavedReader, public RankGroupSource
     merge(catalog_, files_, ranks, layout, are_own, findings_);
     catalog_.rank_files = is_plain ? RankFiles::kPlain : kind_of(ranks, layout);
     finish();
+    if (layout != nullptr) check_places();
   }
 
   void finish() {
@@ -352,6 +353,56 @@ class RanksReader final : public torch_save::SavedReader, public RankGroupSource
     };
     return std::ranges::none_of(ranks,
                                 [&](const RankFile& file) { return std::ranges::any_of(file.plain, may_be_cut); });
+  }
+
+  /// Checks files whose ranks are only in their names. A file with the content of a different rank is a finding; for
+  /// repair, its slices are lost. Ranks that hold the same boxes may be copies of one another.
+  void check_places() {
+    for (const torch_save::ExchangedFile& each : exchanged_files()) {
+      if (!hold_different_boxes(each.file, each.other)) continue;
+      if (!findings_.goes_on()) findings_.report(each.error);
+      lose_slices(each.file, each.error);
+    }
+    if (!findings_.goes_on()) return look_for_copies(findings_);
+    std::vector<std::uint32_t> whole;
+    for (std::uint32_t i = 0; i < catalog_.tensors.size(); ++i) {
+      if (!catalog_.tensors[i].damaged && !is_lost(catalog_.tensors[i])) whole.push_back(i);
+    }
+    files_.locate_tensors(whole);
+    for (const FilePair& pair : copied_files(catalog_, whole, bytes_of_)) {
+      for (const std::uint32_t file : {pair.first, pair.second}) lose_slices(file, copied_file(catalog_, pair));
+    }
+  }
+
+  bool is_lost(const Tensor& tensor) const {
+    return std::ranges::any_of(catalog_.chunks_of(tensor), [this](const Chunk& chunk) {
+      return files_.is_lost(catalog_.stored_of(chunk).storage);
+    });
+  }
+
+  /// The box of a tensor in a file, or null.
+  const Chunk* box_in(const Tensor& tensor, std::uint32_t file) const {
+    const std::span<const Chunk> chunks = catalog_.chunks_of(tensor);
+    const auto found =
+        std::ranges::find(chunks, file, [this](const Chunk& chunk) { return catalog_.storage_of(chunk).file; });
+    return found == chunks.end() ? nullptr : &*found;
+  }
+
+  bool hold_different_boxes(std::uint32_t a, std::uint32_t b) const {
+    return std::ranges::any_of(catalog_.tensors, [&](const Tensor& tensor) {
+      const Chunk *const in_a = box_in(tensor, a), *const in_b = box_in(tensor, b);
+      return in_a != nullptr && in_b != nullptr && !(in_a->offsets == in_b->offsets);
+    });
+  }
+
+  /// For repair. Tensors that are equal on all ranks are kept.
+  void lose_slices(std::uint32_t file, const Error& why) {
+    for (const Tensor& tensor : catalog_.tensors) {
+      for (const Chunk& chunk : catalog_.chunks_of(tensor)) {
+        const std::uint32_t storage = catalog_.stored_of(chunk).storage;
+        if (tensor.chunk_count > 1 && catalog_.storages[storage].file == file) findings_.lose_storage(storage, why);
+      }
+    }
   }
 
   /// Reads files whose ranks `paths` gives. Objects beside the tensors come from a rank's first file.

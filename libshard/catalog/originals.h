@@ -59,9 +59,8 @@ struct Originals {
     std::vector<KeptItem> items{};  ///< One item for an object; for a tensor, one per box.
   };
 
-  std::string_view format;  ///< The format whose writer copies them.
-  std::optional<std::int64_t>
-      iteration;  ///< The training step in the folder's name, for a source that lost the object.
+  std::string_view format;                ///< The format whose writer copies them.
+  std::optional<std::int64_t> iteration;  ///< The training step in the folder's name, if the object may be lost.
   std::vector<Kept> kept;
   /// The original content of a value: a kOpaque's global, call or tensor; the namespace that a dict represents. Null:
   /// only the whole item that contains the value is known.

@@ -98,6 +98,15 @@ holds err "saved under another rank's name"
 expect 1 verify swapped
 holds out "rank_mismatch"
 
+# A copy of another rank's file that does not record its name has the same elements.
+copied stage2_tied
+sed 's/bf16_zero_pp_rank_0/some_zero_pp_rank_0/g' "save/${optimizer/rank_1/rank_0}" >"save/$optimizer"
+for verb in "verify save" "gather save -o x.safetensors --objects drop --force"; do
+  expect 0 $verb
+  cat out err | grep -q "rank_0_mp_rank_00_optim_states.pt and bf16_zero_pp_rank_1_mp_rank_00_optim_states.pt contain the same elements" ||
+    fail "$verb does not warn of the copy"
+done
+
 # Other files are still checked if one is truncated, so a changed byte in a different file is found as well.
 copied stage2_tied
 change_a_byte "save/$optimizer"

@@ -41,6 +41,12 @@ expect 1 verify run --json
 jq -e '.findings | any(.kind == "replica_mismatch" and .tensor == "decoder.layers.0.input_layernorm.weight")' out > found ||
   fail "the other copy is not found"
 
+# The states of one rank's optimizer in the place of another's.
+cp -r "$saves/experts" copied && chmod -R u+w copied
+cp copied/iter_0000005/mp_rank_00_000/distrib_optim.pt copied/iter_0000005/mp_rank_01_000/
+expect 0 verify copied
+holds out "mp_rank_00_000/distrib_optim.pt and iter_0000005/mp_rank_01_000/distrib_optim.pt contain the same elements"
+
 expect 8 inspect run/iter_0000010/mp_rank_00_000
 holds err "one rank of a Megatron-LM checkpoint"
 expect 8 reshard "$saves/dense" -o none --to megatron --ranks 2

@@ -75,6 +75,71 @@ TEST_F(Ranks, OfExchangedPlainFilesNoSliceIsTrusted) {
   expect_saved({"plain"});
 }
 
+/// Plain slices of equal sizes on all ranks, so that only elements and recorded names distinguish the files.
+struct EvenRanks : Ranks {
+  EvenRanks() {
+    content = {{"a", filled(DType::kUint8, {40, 3}, 'A')}, {"b", filled(DType::kFloat32, {64}, 'B')}};
+    for (auto& [name, tensor] : content) {
+      for (std::size_t i = 0; i < tensor.bytes.size(); ++i) tensor.bytes[i] = static_cast<std::byte>(i);
+    }
+    content["plain"] = filled(DType::kInt64, {}, 'p');
+  }
+  int run(std::vector<std::string> line) {
+    world.out.clear();
+    world.err.clear();
+    return world.run(std::move(line));
+  }
+  /// Copies rank 0's file over that of `rank`. Without `has_name`, the copy no longer records its name.
+  void copy_over(int rank, bool has_name, int of = 2) {
+    std::string text = file(rank_file(0, of));
+    const std::string name = "rank-00000";
+    for (std::size_t at = text.find(name); at != text.npos && !has_name; at = text.find(name, at)) {
+      text.replace(at, name.size(), "some-other");
+    }
+    put(rank_file(rank, of), text);
+  }
+  void expect_only_plain() {
+    repair(0, {"--to", "safetensors"});
+    EXPECT_THAT(lost(), ElementsAre("a", "b"));
+    expect_saved({"plain"});
+  }
+};
+
+TEST_F(EvenRanks, ACopyIsFoundByTheNameThatItRecords) {
+  split({"--to", "torch-ranks", "--ranks", "2", "--as", "plain"});
+  copy_over(1, true);
+  EXPECT_EQ(run({"verify", "/c"}), 1);
+  EXPECT_THAT(world.out,
+              HasSubstr("rank_mismatch rank-00001-of-00002.pt: the file was saved under another rank's name"));
+  EXPECT_EQ(run({"gather", "/c", "-o", "/g.safetensors"}), 4);
+  expect_only_plain();
+}
+
+TEST_F(EvenRanks, ACopyWithoutANameIsFoundByItsElements) {
+  split({"--to", "torch-ranks", "--ranks", "2", "--as", "plain"});
+  copy_over(1, false);
+  for (const std::vector<std::string>& line :
+       {std::vector<std::string>{"verify", "/c"}, std::vector<std::string>{"gather", "/c", "-o", "/g.safetensors"}}) {
+    EXPECT_EQ(run(line), 0);
+    EXPECT_THAT(world.out + world.err,
+                HasSubstr("rank-00000-of-00002.pt and rank-00001-of-00002.pt contain the same elements"));
+  }
+  expect_only_plain();
+}
+
+TEST_F(EvenRanks, ACopyInThePlaceOfAReplicaIsNone) {
+  split({"--to", "torch-ranks", "--mesh", "dp=2,tp=2", "--place", "**=R,S(0)", "--as", "plain"});
+  for (const bool has_name : {true, false}) {
+    copy_over(2, has_name, 4);
+    EXPECT_EQ(run({"verify", "/c"}), 0) << world.out;
+    EXPECT_THAT(world.out, HasSubstr("/c: good"));
+    EXPECT_THAT(world.out, ::testing::Not(HasSubstr("warning")));
+  }
+  copy_over(1, false, 4);
+  EXPECT_EQ(run({"verify", "/c"}), 1);  // It differs from its replica, too.
+  EXPECT_THAT(world.out, HasSubstr("contain the same elements"));
+}
+
 TEST_F(Ranks, ACutFileKeepsTheTensorsBeforeTheCut) {
   split({"--to", "torch-ranks", "--ranks", "2"});
   cut(rank_file(1), file(rank_file(1)).find("CCC"));
