@@ -108,6 +108,14 @@ class OptimizerReader {
       if (find_value(zero, key) == nullptr) continue;
       throw Error(ErrorCode::kUnsupported, fmt::format("cannot read an optimizer whose parts are listed as '{}'", key));
     }
+    for (const std::string_view key : {"fp32_groups", "fp32_groups_flat"}) {
+      if (find_value(zero, key) == nullptr || find_value(zero, "partition_count") != nullptr) continue;
+      throw Error(ErrorCode::kUnsupported, "cannot read an optimizer of DeepSpeed whose weights have no names")
+          .because(fmt::format("its master weights are in '{}', as without ZeRO: bfloat16 with stage 1 and "
+                               "accumulation in float32 saves this",
+                               key))
+          .suggest(Remedy::kReadCopies);
+    }
   }
 
   /// With experts there is one number per group, smaller for the experts' groups.

@@ -123,7 +123,8 @@ std::int64_t check_save(const Catalog& catalog, const TagFolder& folder, const S
     throw Error(ErrorCode::kNotFound, "the files of optimizer states, which contain the weights, are missing")
         .in_file(folder.path)
         .of_kind(FindingKind::kMissingFile)
-        .expected(fmt::format("{} files like zero_pp_rank_0_mp_rank_00_optim_states.pt", ranks));
+        .expected(fmt::format("{} files like zero_pp_rank_0_mp_rank_00_optim_states.pt", ranks))
+        .suggest(Remedy::kReadCopies);
   }
   check_models(catalog, folder, save, ranks);
   if (ranks_expected && ranks != 0 && *ranks_expected != ranks) {
@@ -200,11 +201,21 @@ void SaveReader::read_save(const TagFolder& folder, const OpenOptions& options) 
   check_names(folder, folder.optimizers);
   Save& save = saves_.emplace_back();
   for (const StateFile& file : models) save.models.push_back(read_model_states(catalog_, files_, file));
-  for (const StateFile& file : folder.optimizers) {
-    save.optimizers.push_back(read_optimizer_states(catalog_, files_, file));
-  }
+  read_optimizers(folder, options, save);
   const std::int64_t ranks = check_save(catalog_, folder, save, wants_module(options), options.ranks_expected);
   if (ranks > 0) catalog_.world_size = ranks;
+}
+
+void SaveReader::read_optimizers(const TagFolder& folder, const OpenOptions& options, Save& save) {
+  try {
+    for (const StateFile& file : folder.optimizers) {
+      save.optimizers.push_back(read_optimizer_states(catalog_, files_, file));
+    }
+  } catch (const Error& error) {
+    if (!wants_module(options) || error.code() != ErrorCode::kUnsupported) throw;
+    save.optimizers.clear();  // The module's weights do not need it.
+    catalog_.warnings.push_back(fmt::format("the optimizer's states are skipped: {}", error.what()));
+  }
 }
 
 std::string SaveReader::tag() const {

@@ -48,6 +48,7 @@ class SaveReader final : public torch_save::SavedReader {
  private:
   SaveReader(const Source& source, const OpenOptions& options, Listing listing, TagFolder folder);
   void read_save(const TagFolder& folder, const OpenOptions& options);
+  void read_optimizers(const TagFolder& folder, const OpenOptions& options, Save& save);
   void describe(std::int64_t ranks);
 
   TagFolder folder_;

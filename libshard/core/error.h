@@ -52,6 +52,7 @@ enum class Remedy : std::uint8_t {
   kStateVariable,       ///< State the number of a map's variable: `argument` is its name.
   kMatchNames,          ///< List the source's names, and select or rename them.
   kDequantize,          ///< Read quantized weights as plain tensors.
+  kReadCopies,          ///< Read the module's 16-bit copies of DeepSpeed's weights.
   kOneAdapter,          ///< Write one of several adapters to a folder, and read that.
   kNameRegion,          ///< State the region of the bucket: `argument`.
   kNameEndpoint,        ///< State the address of the object store.

@@ -67,6 +67,7 @@ TEST(RemedyText, EveryRemedyNamesItsOption) {
       {Remedy::kStateVariable, "heads", "set it: --set heads=VALUE"},
       {Remedy::kMatchNames, "", "list the names with 'shardctl inspect'; --map and --rename change them"},
       {Remedy::kDequantize, "", "add --dequantize"},
+      {Remedy::kReadCopies, "", "add --weights 16bit"},
       {Remedy::kOneAdapter, "", "write one of them to a folder: shardctl export SRC -o DIR --exclude '**.OTHER**'"},
       {Remedy::kNameRegion, "eu-1", "add --region eu-1"},
       {Remedy::kNameEndpoint, "", "give the address of the service: --endpoint-url URL"},

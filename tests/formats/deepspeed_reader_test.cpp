@@ -301,6 +301,23 @@ TEST_F(DamagedSave, KindsThatAreNotJoinedAreNamed) {
   }
 }
 
+/// FP16_UnfusedOptimizer, which DeepSpeed 0.18 uses for bfloat16 with stage 1 and accumulation in float32.
+TEST_F(DamagedSave, AnOptimizerWithoutZeroIsNamedAndTheModulesWeightsAreRead) {
+  take_all("stage1");
+  edit_optimizers([](Arena& arena, Value& root) {
+    Value* const list = make_list(arena, ValueKind::kList, {});
+    set(root, "optimizer_state_dict",
+        make_list(arena, ValueKind::kDict, std::array{make_string(arena, "fp32_groups"), list}));
+  });
+  const Error found = error();
+  EXPECT_EQ(found.code(), ErrorCode::kUnsupported);
+  EXPECT_THAT(found.what(), HasSubstr("whose weights have no names"));
+  EXPECT_THAT(found.suggestions(), ::testing::ElementsAre(Suggestion{Remedy::kReadCopies}));
+  const std::unique_ptr<Reader> reader = kDeepSpeedFormat.open({disk_.get(), {"/s"}}, of_module());
+  EXPECT_NE(reader->catalog().find("a.weight"), nullptr);
+  EXPECT_THAT(reader->catalog().warnings, ::testing::Contains(HasSubstr("the optimizer's states are skipped")));
+}
+
 TEST_F(DamagedSave, OneGroupOfMicsIsNamed) {
   take_all("stage3");
   for (const char* file : {"zero_pp_rank_0_mp_rank_00_model_states.pt", "zero_pp_rank_1_mp_rank_00_model_states.pt"}) {

@@ -38,6 +38,8 @@ std::string option_of(const Suggestion& suggestion) {
       return argument.empty() ? std::string() : "--from " + argument;
     case Remedy::kDequantize:
       return "--dequantize";
+    case Remedy::kReadCopies:
+      return "--weights 16bit";
     case Remedy::kNameRegion:
       return argument.empty() ? std::string() : "--region " + shell_quoted(argument);
     default:
@@ -170,6 +172,7 @@ constexpr Advice kAdvice[] = {
     {Remedy::kStateVariable, "set it: --set {}=VALUE", "NAME"},
     {Remedy::kMatchNames, "list the names with 'shardctl inspect'; --map and --rename change them"},
     {Remedy::kDequantize, "add --dequantize"},
+    {Remedy::kReadCopies, "add --weights 16bit"},
     {Remedy::kOneAdapter, "write one of them to a folder: shardctl export SRC -o DIR --exclude '**.OTHER**'"},
     {Remedy::kNameEndpoint, "give the address of the service: --endpoint-url URL"},
     {Remedy::kAnonymous, "add --anonymous if the bucket is public"},
