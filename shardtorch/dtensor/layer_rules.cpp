@@ -72,7 +72,20 @@ Tensors mean_of(const OperatorCall& call, const std::vector<std::size_t>& axes, 
   return {sum * ranks / total, own};
 }
 
+/// The whole sizes, because parts of different whole sizes may fit on some ranks only. Classes without a batch are
+/// whole on every rank.
+void check_targets(const OperatorCall& call) {
+  if (call.dims(0) < 2) return;
+  Sizes expected = call.shape(0);
+  expected.erase(expected.begin() + 1);
+  const Sizes found = call.shape(1);
+  SHARD_CHECK(found == expected, call.full_name(), ": targets of size ", at::IntArrayRef(found),
+              " do not match the input of size ", at::IntArrayRef(call.shape(0)), ", which needs ",
+              at::IntArrayRef(expected));
+}
+
 OperatorPlan plan_loss(const OperatorCall& call) {
+  check_targets(call);
   const std::int64_t channel = call.dims(0) >= 2 ? 1 : 0;
   const std::int64_t reduction = call.arg("reduction").toInt();
   const Placements input = replicated_on(call.placements(0), {channel});

@@ -356,6 +356,16 @@ SHARD_RANKS_TEST(DTensorOperators, WeighTheLossByTheTargetsThatCount) {
   expect_close(whole_gradient(logits), whole.grad(), "gradient");
 }
 
+/// Of 6 rows and 5 targets on 4 ranks, the parts differ on rank 2 only.
+SHARD_RANKS_TEST(DTensorOperators, RefuseTargetsOfAnotherWholeSizeOnEveryRank) {
+  const DeviceMeshPtr mesh = square();
+  const DTensor logits = distribute_tensor(tensor_of("6x4", 0), mesh, {CutBy{0}, CutBy{0}});
+  const DTensor targets = distribute_tensor(at::zeros({5}, at::kLong), mesh, {CutBy{0}, CutBy{0}});
+  for (const auto reduction : {at::Reduction::Mean, at::Reduction::Sum, at::Reduction::None}) {
+    EXPECT_THROW(at::nll_loss(logits, targets, {}, reduction), std::exception) << reduction;
+  }
+}
+
 /// The parameters of a transformer of one block: their shapes, and their placements on a mesh of data and tensor ranks.
 struct Parameter {
   std::string shape;
