@@ -81,7 +81,9 @@ struct QuantizationScheme {
   std::optional<std::int64_t> bits{}, group_size{};
   std::vector<std::int64_t> block{};   ///< Rows and columns of a block that has one scale. May be empty.
   std::optional<bool> is_symmetric{};  ///< compressed-tensors: whether codes have no zero points.
-  std::optional<bool> is_reordered{};  ///< GPTQ's `desc_act`: whether the groups of rows are those of `g_idx`.
+  /// GPTQ's `desc_act`, compressed-tensors' `actorder`: whether a group index (`g_idx`, `weight_g_idx`) gives the
+  /// groups.
+  std::optional<bool> is_reordered{};
 
   /// Whether it may be the scheme of codes with `width` bits: it states that number, or none.
   bool allows_bits(std::int64_t width) const { return bits.value_or(width) == width; }

@@ -169,6 +169,14 @@ std::string StatedSchemes::contradiction_of_parts(const QuantizedModule& module,
       states(&QuantizationScheme::is_reordered, true) && !states(&QuantizationScheme::is_reordered, false)) {
     return "its g_idx is missing, and the configuration states 'desc_act': true";
   }
+  // A scheme of these bits that states no order has none.
+  const auto may_be_in_order = [&](const QuantizationScheme& scheme) {
+    return scheme.bits == codes.codes.bits && !scheme.is_reordered.value_or(false);
+  };
+  if (module.form == QuantizedForm::kPackedInts && !codes.column_group && codes.groups > 1 &&
+      states(&QuantizationScheme::is_reordered, true) && std::ranges::none_of(facts_.schemes, may_be_in_order)) {
+    return "its weight_g_idx is missing, and the configuration states 'actorder': 'group'";
+  }
   return {};
 }
 

@@ -252,6 +252,9 @@ const std::vector<Wrong> kContradicting{
      stating("compressed-tensors", {{.bits = 8, .is_symmetric = false}, {.bits = 4, .is_symmetric = true}})},
     {"no group index", kGptq4, ErrorCode::kCorruption, "a.b.qweight",
      stating("gptq", {{.bits = 4, .group_size = 32, .is_reordered = true}})},
+    {"no group index of packed codes", kInt4, ErrorCode::kCorruption, "a.b.weight_packed",
+     stating("compressed-tensors",
+             {{.format = "pack-quantized"}, {.bits = 4, .group_size = 16, .is_reordered = true}})},
     {"other groups", kGptq4, ErrorCode::kCorruption, "a.b.qweight",
      stating("gptq", {{.bits = 4, .group_size = 16}, {.bits = 4, .group_size = 8}})},
 };
@@ -284,6 +287,9 @@ TEST(FindFormulas, SeveralSchemesAndPatternsThatNameOthersAreAllowed) {
                       {{.bits = 4, .group_size = 16, .is_symmetric = false}, {.bits = 4, .is_symmetric = true}})},
       {kInt4, stating("compressed-tensors", {{.bits = 8, .is_symmetric = false}, {.bits = 4, .group_size = 16}})},
       {kInt8, stating("compressed-tensors", {{.bits = 8, .is_symmetric = true}})},
+      {kInt4, stating("compressed-tensors",
+                      {{.bits = 4, .group_size = 16, .is_reordered = true}, {.bits = 4, .group_size = 16}})},
+      {kInt4, stating("compressed-tensors", {{.bits = 4, .group_size = 16, .is_reordered = false}})},
       {kGptqOfOneGroup, stating("gptq", {{.bits = 4, .is_reordered = true}})},
       {kGptq4, stating("gptq", {{.bits = 4, .is_reordered = true}, {.bits = 4, .is_reordered = false}})},
   };

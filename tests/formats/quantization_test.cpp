@@ -71,6 +71,19 @@ TEST(QuantizationConfig, StatesWhichPartsAModuleHas) {
   EXPECT_EQ(found.schemes[1].is_reordered, true);
 }
 
+TEST(QuantizationConfig, StatesWhetherAGroupIndexIsStored) {
+  const std::vector<std::pair<const char*, std::optional<bool>>> cases{
+      {R"("group")", true},   {R"("dynamic")", true}, {"true", true},         {R"("weight")", false},
+      {R"("static")", false}, {"false", false},       {"null", std::nullopt}, {R"("a new one")", std::nullopt}};
+  for (const auto& [order, expected] : cases) {
+    const QuantizationFacts found =
+        facts(R"({"quantization_config": {"config_groups": {"g": {"weights": {"num_bits": 4, "actorder": )" +
+              std::string(order) + "}}}}}");
+    ASSERT_EQ(found.schemes.size(), 1U) << order;
+    EXPECT_EQ(found.schemes[0].is_reordered, expected) << order;
+  }
+}
+
 TEST(QuantizationConfig, KnowsWhetherInputsAreTransformed) {
   const auto transforms = [](const std::string& place) {
     return facts(R"({"quantization_config": {"transform_config": {"config_groups": {"u": {"apply": [{"location": ")" +

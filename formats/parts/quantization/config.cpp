@@ -117,8 +117,11 @@ class Walk {
     if (name == "format" || name == "version" || name == "checkpoint_format") scheme.format = found;
     if (found == "true" || found == "false") {
       if (name == "symmetric") scheme.is_symmetric = found == "true";
-      if (name == "desc_act") scheme.is_reordered = found == "true";
+      if (name == "desc_act" || name == "actorder") scheme.is_reordered = found == "true";
     }
+    // compressed-tensors: "weight" reorders only the search for codes, and stores no index.
+    if (name == "actorder" && (found == "group" || found == "dynamic")) scheme.is_reordered = true;
+    if (name == "actorder" && (found == "weight" || found == "static")) scheme.is_reordered = false;
     const std::vector<std::int64_t> numbers = numbers_in(found);
     if (name == "weight_block_size" || name == "block_structure") scheme.block = numbers;
     if (numbers.size() != 1) return;
