@@ -66,6 +66,16 @@ class Quantized(ProgramTest):
                 self.run_hint(error["hint"])
                 self.expect_kept(model, self.dir / output, "BF16")
 
+    def test_a_map_for_plain_weights_asks_to_dequantize(self):
+        write(self.dir / "model.safetensors", {"a.weight": ("F8_E4M3", [8, 8]), "a.weight_scale_inv": ("F32", [1, 1])})
+        for option, rule in (("--to-map", {"logical": "a.weight", "stored": "b"}), ("--map", {"logical": "b", "stored": "a.weight"})):
+            (self.dir / "map.json").write_text(json.dumps({"schema": "shardctl.layout/1", "name": "m", "rules": [rule]}))
+            error = self.json("convert", "model.safetensors", "-o", f"x{option}.safetensors", option, "map.json", code=2)
+            self.assertIn("cannot map the tensor 'a.weight_scale_inv'", error["message"])
+            self.assertIn("--dequantize", error["hint"])
+            self.run_hint(error["hint"])
+            self.assertEqual(list(read(self.dir / f"x{option}.safetensors")), ["b"])
+
     def test_export_refuses_a_dtype_by_name_and_the_hint_leaves_modules(self):
         for model in MODELS:
             with self.subTest(model=model.name):

@@ -13,12 +13,12 @@
 #include "libshard/core/checked.h"
 #include "libshard/core/error.h"
 #include "libshard/core/hash_table.h"
-#include "libshard/core/short_text.h"
 #include "libshard/map/arithmetic/block_check.h"
 #include "libshard/map/arithmetic/flat_buffers.h"
 #include "libshard/map/documents/wrong.h"
 #include "libshard/map/matching/file_names.h"
 #include "libshard/map/matching/map_names.h"
+#include "libshard/map/passes/unmatched.h"
 
 namespace shard {
 
@@ -58,7 +58,7 @@ class Applying {
   void run() {
     refuse_ranks();
     begin_catalog();
-    FirstNames unmatched;
+    UnmatchedTensors unmatched;
     for (std::uint32_t i = 0; i < given_.tensors.size(); ++i) {
       const SelectedTensor& tensor = given_.tensors[i];
       made_.entries_.push_back({tensor.name, source_.tensors[tensor.source].shape, tensor.dtype, tensor.source});
@@ -67,13 +67,9 @@ class Applying {
     for (std::uint32_t i = 0; i < given_.tensors.size(); ++i) {
       if (take(i)) continue;
       const SelectedTensor& tensor = given_.tensors[i];
-      map_.document().copies_unmatched ? copy(i) : unmatched.add(tensor.name);
+      map_.document().copies_unmatched ? copy(i) : unmatched.add(tensor.source, tensor.name);
     }
-    if (unmatched.count() > 0) {
-      throw wrong(fmt::format("cannot map {} {}: no rule of the map matches",
-                              unmatched.count() == 1 ? "the tensor" : "tensors", unmatched.text()))
-          .suggest(Remedy::kExclude);
-    }
+    unmatched.check(source_);
     made_.warnings_ = use_.check();
     for (const LogicalGroup& group : groups_) store(group);
     store_buffers();

@@ -16,7 +16,6 @@
 #include "libshard/core/checked.h"
 #include "libshard/core/error.h"
 #include "libshard/core/hash_table.h"
-#include "libshard/core/short_text.h"
 #include "libshard/core/sort_unique.h"
 #include "libshard/map/arithmetic/block_check.h"
 #include "libshard/map/arithmetic/flat_buffers.h"
@@ -25,6 +24,7 @@
 #include "libshard/map/documents/wrong.h"
 #include "libshard/map/matching/map_names.h"
 #include "libshard/map/passes/undo_flat.h"
+#include "libshard/map/passes/unmatched.h"
 
 namespace shard {
 
@@ -178,7 +178,7 @@ class Undoing {
   }
 
   void run(const std::function<bool(std::string_view)>& leaves_out) {
-    FirstNames unmatched;
+    UnmatchedTensors unmatched;
     for (std::uint32_t i = 0; i < stored_.tensors.size(); ++i) {
       const Tensor& tensor = stored_.tensors[i];
       if (take(i)) continue;
@@ -187,10 +187,10 @@ class Undoing {
       } else if (map_.document().copies_unmatched) {
         copy(i);
       } else {
-        unmatched.add(tensor.name);
+        unmatched.add(i, tensor.name);
       }
     }
-    if (unmatched.count() > 0) throw unmatched_error(unmatched);
+    unmatched.check(stored_);
     made_.warnings_ = use_.check();
     for (const StoredGroup& group : groups_) undo(group);
     if (flat_) undo_flat();
@@ -198,12 +198,6 @@ class Undoing {
   }
 
  private:
-  static Error unmatched_error(const FirstNames& names) {
-    return wrong(fmt::format("cannot map {} {}: no rule of the map matches",
-                             names.count() == 1 ? "the tensor" : "tensors", names.text()))
-        .suggest(Remedy::kExclude);
-  }
-
   bool has_mesh() const { return !map_.mesh().empty(); }
 
   /// Adds the tensor to its group, on each rank that has it. \returns false if no rule matches
