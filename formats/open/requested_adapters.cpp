@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "formats/export/model_folder.h"
+#include "formats/open/map_choice.h"
 #include "libshard/compute/computed_reader.h"
 #include "libshard/compute/merge_adapters.h"
 #include "libshard/compute/requantize.h"
@@ -154,21 +155,9 @@ class TieCheck {
   std::optional<ModelConfig> config_;
 };
 
-}  // namespace
-
-std::vector<std::string> files_of_adapter(const SourceStore& store, const std::string& path) {
-  const bool is_folder = store.status(path).kind == FileKind::kFolder;
-  return is_folder ? std::vector{path} : std::vector{path, config_of(store, path)};
-}
-
-void merge_requested(const SourcePlace& place, const SourceRequest& request, const SourceOptions& options,
-                     OpenSource& source) {
-  if (request.adapters.empty()) return;
-  std::vector<Adapter> adapters;
-  for (const AdapterRequest& wanted : request.adapters) {
-    source.faults_of_operands.push_back(std::make_shared<ObjectFaults>());
-    adapters.push_back(open_adapter(place, request, wanted, options, *source.faults_of_operands.back()));
-  }
+void merge(const SourcePlace& place, const SourceRequest& request, const SourceOptions& options,
+           std::vector<Adapter> adapters, OpenSource& source) {
+  if (adapters.empty()) return;
   TieCheck ties(place.store, source);
   for (const Adapter& adapter : adapters) ties.check(adapter);
   std::vector<MergedAdapter> counts;
@@ -187,6 +176,29 @@ void merge_requested(const SourcePlace& place, const SourceRequest& request, con
                                 plural(counts[i].replaced, "tensor")));
   }
   if (request.requantize) options.on_note(fmt::format("packed {} again", plural(packed, "quantized weight")));
+}
+
+}  // namespace
+
+std::vector<std::string> files_of_adapter(const SourceStore& store, const std::string& path) {
+  const bool is_folder = store.status(path).kind == FileKind::kFolder;
+  return is_folder ? std::vector{path} : std::vector{path, config_of(store, path)};
+}
+
+void undo_map_and_merge(const SourcePlace& place, const SourceRequest& request, const SourceOptions& options,
+                        OpenSource& source) {
+  std::vector<Adapter> adapters;
+  for (const AdapterRequest& wanted : request.adapters) {
+    source.faults_of_operands.push_back(std::make_shared<ObjectFaults>());
+    adapters.push_back(open_adapter(place, request, wanted, options, *source.faults_of_operands.back()));
+  }
+  const bool has_map = !request.map.empty();
+  // The map may divide such parameters. Ranks' tensors are only whole after it.
+  const bool is_merged_first =
+      has_map && !open_map(place, request.map).has_mesh() && change_experts(source.catalog(), adapters);
+  if (is_merged_first) merge(place, request, options, std::move(adapters), source);
+  if (has_map) undo_map(place, request, options.selection, source, options.on_step);
+  if (!is_merged_first) merge(place, request, options, std::move(adapters), source);
 }
 
 }  // namespace shard

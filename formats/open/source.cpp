@@ -121,10 +121,7 @@ OpenSource open_source(const SourcePlace& place, const SourceRequest& request, c
   find_format(place, request, options.salvage != nullptr ? SearchFor::kDamagedToo : SearchFor::kIntact, opened);
   if (options.on_detail) options.on_detail(fmt::format("{}: format {}", opened.label, opened.format->traits.name));
   open_reader(place, request, options, opened);
-  if (!request.map.empty() && !options.keeps_map) {
-    undo_map(place, request, options.selection, opened, options.on_step);
-  }
-  if (!options.keeps_map) merge_requested(place, request, options, opened);
+  if (!options.keeps_map) undo_map_and_merge(place, request, options, opened);
   return opened;
 }
 

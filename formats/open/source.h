@@ -48,7 +48,7 @@ struct SourceRequest {
   std::optional<DType> dequantize;  ///< Compute quantized weights in this dtype.
   std::string map;                  ///< Name or path of the model map to undo; empty: none.
   MapNumbers numbers;
-  std::vector<AdapterRequest> adapters{};  ///< Merged in this order, after the map is undone.
+  std::vector<AdapterRequest> adapters{};  ///< Merged in this order, see undo_map_and_merge.
   bool requantize = false;  ///< With adapters: keep the quantized form of SRC. Not with `dequantize` or `map`.
 };
 
@@ -104,7 +104,7 @@ void check_exists(const SourceStore& store, const std::vector<std::string>& path
 
 /// Opens the checkpoint of `request.paths`. Reads only metadata. SourceRequest::ranks_expected is for the format; the
 /// caller checks the number in the catalog.
-/// \throws Error  see check_exists, detect_format, Format::open, dequantized, undo_map and merge_requested
+/// \throws Error  see check_exists, detect_format, Format::open, dequantized, undo_map and undo_map_and_merge
 OpenSource open_source(const SourcePlace& place, const SourceRequest& request, const SourceOptions& options = {});
 
 /// Reads a layout document. \throws Error kNotFound, kInvalidArgument, kUnsupported

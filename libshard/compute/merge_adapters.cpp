@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "libshard/compute/adapter_parts.h"
 #include "libshard/compute/computed_reader.h"
 #include "libshard/compute/merged_weights.h"
 #include "libshard/compute/unrounded_reader.h"
@@ -21,139 +22,6 @@
 namespace shard {
 
 namespace {
-
-constexpr std::string_view kWrapper = "base_model.model.", kNested = ".base_layer", kMark = ".lora_";
-constexpr int kMostNested = 16;
-/// Factors are in memory. Larger ones than this must be in proportion to the files of their adapter.
-constexpr std::int64_t kMostFreeBytes = 64 << 20, kMostPerFileByte = 16;
-
-Error of_adapter(ErrorCode code, const Adapter& adapter, std::string_view tensor, std::string_view what) {
-  return Error(code, fmt::format("cannot merge {}: '{}' {}", adapter.label, tensor, what))
-      .of_tensor(tensor)
-      .of_kind(FindingKind::kShapeMismatch);
-}
-
-/// The tensors of one module of an adapter; kNoIndex: it has none.
-struct Pair {
-  std::string module;  ///< Its name in the base model, as the adapter knows it.
-  int depth = 0;       ///< How many adapters are around it: see ExpertPairs.
-  std::uint32_t a = kNoIndex, b = kNoIndex, magnitude = kNoIndex;
-  bool is_embedding = false;
-};
-
-/// A tensor that replaces the base model's.
-struct Saved {
-  std::string name;
-  std::uint32_t tensor;
-  bool is_base = false;  ///< The adapter's pairs change this one. PEFT saves embeddings so if an adapter changes them.
-};
-
-/// The tensors of an adapter, by module.
-struct Parts {
-  std::vector<Pair> pairs;
-  std::vector<Saved> saved;
-};
-
-/// Sorts the tensors of an adapter into pairs.
-class PartsFinder {
- public:
-  explicit PartsFinder(const Adapter& adapter) : adapter_(adapter), catalog_(adapter.reader->catalog()) {
-    for (const File& file : catalog_.files) file_bytes_ += static_cast<double>(file.bytes);
-  }
-
-  Parts find() {
-    for (std::uint32_t i = 0; i < catalog_.tensors.size(); ++i) take(i);
-    for (const Pair& pair : parts_.pairs) check(pair);
-    return std::move(parts_);
-  }
-
- private:
-  void take(std::uint32_t tensor) {
-    std::string_view name = catalog_.tensors[tensor].name;
-    if (name.starts_with(kWrapper)) name.remove_prefix(kWrapper.size());
-    const std::size_t at = name.rfind(kMark);
-    if (at == std::string_view::npos) {
-      if (name.find("trainable_tokens") != std::string_view::npos) throw unknown(tensor);
-      take_saved(name, tensor);
-      return;
-    }
-    Pair& pair = pair_of(name.substr(0, at));
-    std::string_view kind = name.substr(at + 1);
-    if (kind.ends_with(".weight")) kind.remove_suffix(std::string_view(".weight").size());
-    pair.is_embedding = pair.is_embedding || kind.starts_with("lora_embedding_");
-    std::uint32_t* const place = kind == "lora_A" || kind == "lora_embedding_A"   ? &pair.a
-                                 : kind == "lora_B" || kind == "lora_embedding_B" ? &pair.b
-                                 : kind == "lora_magnitude_vector"                ? &pair.magnitude
-                                                                                  : nullptr;
-    if (place == nullptr || *place != kNoIndex) throw unknown(tensor);
-    *place = tensor;
-  }
-
-  void take_saved(std::string_view name, std::uint32_t tensor) {
-    const std::size_t end = std::min(name.rfind('.'), name.size());
-    std::string_view module = name.substr(0, end);
-    while (module.ends_with(kNested)) module.remove_suffix(kNested.size());
-    const bool is_base = module.size() < end;
-    parts_.saved.push_back({std::string(module).append(name.substr(end)), tensor, is_base});
-  }
-
-  Pair& pair_of(std::string_view module) {
-    const auto [at, is_new] = by_module_.try_emplace(module, parts_.pairs.size());
-    if (!is_new) return parts_.pairs[at];
-    Pair& pair = parts_.pairs.emplace_back();
-    while (module.ends_with(kNested)) {
-      module.remove_suffix(kNested.size());
-      ++pair.depth;
-    }
-    pair.module = module;
-    return pair;
-  }
-
-  Error unknown(std::uint32_t tensor) const {
-    return of_adapter(ErrorCode::kUnsupported, adapter_, catalog_.tensors[tensor].name, "has an unknown form");
-  }
-
-  void check(const Pair& pair) const {
-    for (const std::uint32_t tensor : {pair.a, pair.b, pair.magnitude}) {
-      if (tensor == kNoIndex) continue;
-      const Tensor& at = catalog_.tensors[tensor];
-      if (pair.a == kNoIndex || pair.b == kNoIndex) {
-        throw of_adapter(ErrorCode::kCorruption, adapter_, at.name, "is half a pair: the other tensor is missing");
-      }
-      if (!is_float(at.dtype) || !is_castable(at.dtype)) {
-        throw of_adapter(ErrorCode::kUnsupported, adapter_, at.name, "has an unknown dtype")
-            .found(dtype_name(at.dtype));
-      }
-      check_size(at);
-      if (tensor == pair.magnitude) continue;
-      if (at.shape.size() != 2) {
-        throw of_adapter(ErrorCode::kUnsupported, adapter_, at.name, "is not a matrix").found(to_string(at.shape));
-      }
-      if (checked_numel(at.shape) == 0) throw of_adapter(ErrorCode::kCorruption, adapter_, at.name, "has no elements");
-    }
-    if (pair.depth > kMostNested) {
-      throw of_adapter(ErrorCode::kUnsupported, adapter_, catalog_.tensors[pair.a].name, "is nested too deeply");
-    }
-    if (adapter_.config.is_dora == (pair.magnitude != kNoIndex)) return;
-    throw of_adapter(ErrorCode::kCorruption, adapter_, catalog_.tensors[pair.a].name,
-                     adapter_.config.is_dora ? "has no lora_magnitude_vector, but use_dora is set"
-                                             : "has a lora_magnitude_vector, but use_dora is not set");
-  }
-
-  void check_size(const Tensor& factor) const {
-    const std::int64_t bytes = checked_bytes(checked_numel(factor.shape), DType::kFloat32);
-    if (bytes <= kMostFreeBytes || static_cast<double>(bytes) <= static_cast<double>(kMostPerFileByte) * file_bytes_)
-      return;
-    throw of_adapter(ErrorCode::kCorruption, adapter_, factor.name, "is out of proportion to the adapter's files")
-        .found(to_string(factor.shape));
-  }
-
-  const Adapter& adapter_;
-  const Catalog& catalog_;
-  double file_bytes_ = 0;
-  HashMap<std::string, std::size_t> by_module_;
-  Parts parts_;
-};
 
 /// A change of names: a prefix that the base model has and the adapter lacks, or the other way round.
 struct Prefix {
@@ -186,7 +54,7 @@ struct Merge {
 
 /// A pair, and the tensor that it changes.
 struct ModulePair {
-  const Pair* pair;
+  const AdapterPair* pair;
   std::uint32_t target;
 };
 
@@ -225,6 +93,21 @@ class Merging {
     return made;
   }
 
+  enum class Fit : std::uint8_t { kNo, kYes, kWithExperts };
+  /// Whether the base model has the modules of an adapter, and whether some are parameters of experts.
+  Fit fit_of(std::uint32_t adapter) const {
+    const AdapterParts parts = find_parts(adapters_[adapter]);
+    const Prefix& prefix = choose_prefix(parts);
+    Fit fit = Fit::kYes;
+    for (const AdapterPair& pair : parts.pairs) {
+      const std::optional<std::string> module = prefix.apply(pair.module);
+      if (module && find(*module + ".weight") != kNoIndex) continue;
+      if (!module || !fits_experts(adapter, pair, *module)) return Fit::kNo;
+      fit = Fit::kWithExperts;
+    }
+    return fit;
+  }
+
  private:
   std::uint32_t root(std::uint32_t tensor) const {
     const std::uint32_t original = base_.tensors[tensor].alias_of;
@@ -248,24 +131,25 @@ class Merging {
   std::uint32_t reader_of(std::uint32_t adapter) const { return adapter + (unrounded_ == nullptr ? 1 : 2); }
   const Catalog& catalog(std::uint32_t adapter) const { return adapters_[adapter].reader->catalog(); }
   const Tensor& at(std::uint32_t adapter, std::uint32_t tensor) const { return catalog(adapter).tensors[tensor]; }
-  std::string_view name_of(std::uint32_t adapter, const Pair& pair) const { return at(adapter, pair.a).name; }
+  std::string_view name_of(std::uint32_t adapter, const AdapterPair& pair) const { return at(adapter, pair.a).name; }
 
+  bool fits_experts(std::uint32_t adapter, const AdapterPair& pair, const std::string& module) const;
   MergedAdapter add_adapter(std::uint32_t adapter);
-  const Prefix& choose_prefix(const Parts& parts) const;
+  const Prefix& choose_prefix(const AdapterParts& parts) const;
   bool has(const std::string& module) const {
     const auto at = std::ranges::lower_bound(base_.tensors, std::string_view(module + "."), {}, &Tensor::name);
     return at != base_.tensors.end() && at->name.starts_with(module + ".");
   }
   void add_pairs(std::uint32_t adapter, const std::vector<ModulePair>& pairs);
-  void add_pair(std::uint32_t adapter, const Pair& pair, std::uint32_t target, bool is_transposed);
-  void add_experts(std::uint32_t adapter, const std::vector<Pair>& pairs, const Prefix& prefix);
-  void add_saved(std::uint32_t adapter, const Saved& saved, const Prefix& prefix);
-  void add_term(std::uint32_t adapter, const Pair& pair, std::uint32_t target, const LowRankProduct& product);
+  void add_pair(std::uint32_t adapter, const AdapterPair& pair, std::uint32_t target, bool is_transposed);
+  void add_experts(std::uint32_t adapter, const std::vector<AdapterPair>& pairs, const Prefix& prefix);
+  void add_saved(std::uint32_t adapter, const SavedTensor& saved, const Prefix& prefix);
+  void add_term(std::uint32_t adapter, const AdapterPair& pair, std::uint32_t target, const LowRankProduct& product);
   void check_dtype(std::uint32_t adapter, std::uint32_t target, std::string_view from) const;
   Merge& merge_of(std::uint32_t adapter, std::uint32_t target, std::string_view from);
   Formula make_formula(std::uint32_t tensor, const Merge& merge) const;
   Error missing(std::uint32_t adapter, std::string_view name) const;
-  Error misfit(std::uint32_t adapter, const Pair& pair, std::uint32_t target) const;
+  Error misfit(std::uint32_t adapter, const AdapterPair& pair, std::uint32_t target) const;
   Error unclear(std::uint32_t adapter, std::string_view factor, std::string_view weight) const;
 
   const Catalog& base_;
@@ -283,7 +167,7 @@ Error Merging::missing(std::uint32_t adapter, std::string_view name) const {
       .suggest(Remedy::kMatchNames);
 }
 
-Error Merging::misfit(std::uint32_t adapter, const Pair& pair, std::uint32_t target) const {
+Error Merging::misfit(std::uint32_t adapter, const AdapterPair& pair, std::uint32_t target) const {
   return of_adapter(ErrorCode::kCorruption, adapters_[adapter], name_of(adapter, pair),
                     fmt::format("and its B do not fit '{}'", base_.tensors[target].name))
       .expected(to_string(base_.tensors[target].shape))
@@ -296,17 +180,17 @@ Error Merging::unclear(std::uint32_t adapter, std::string_view factor, std::stri
       .because("its matrices are square, and the adapter's other pairs do not show it");
 }
 
-const Prefix& Merging::choose_prefix(const Parts& parts) const {
+const Prefix& Merging::choose_prefix(const AdapterParts& parts) const {
   const Prefix* best = &kPrefixes.front();
   std::size_t most = 0;
   const std::size_t all = parts.pairs.size() + parts.saved.size();
   for (const Prefix& prefix : kPrefixes) {
     std::size_t count = 0;
-    for (const Pair& pair : parts.pairs) {
+    for (const AdapterPair& pair : parts.pairs) {
       const std::optional<std::string> module = prefix.apply(pair.module);
       count += module && has(*module) ? 1 : 0;
     }
-    for (const Saved& saved : parts.saved) {
+    for (const SavedTensor& saved : parts.saved) {
       const std::optional<std::string> name = prefix.apply(saved.name);
       count += name && find(*name) != kNoIndex ? 1 : 0;
     }
@@ -317,25 +201,28 @@ const Prefix& Merging::choose_prefix(const Parts& parts) const {
 }
 
 MergedAdapter Merging::add_adapter(std::uint32_t adapter) {
-  const Parts parts = PartsFinder(adapters_[adapter]).find();
+  const AdapterParts parts = find_parts(adapters_[adapter]);
   const Prefix& prefix = choose_prefix(parts);
-  std::vector<Pair> experts;
+  std::vector<AdapterPair> experts;
   std::vector<ModulePair> matrices;
-  for (const Pair& pair : parts.pairs) {
+  for (const AdapterPair& pair : parts.pairs) {
     const std::optional<std::string> module = prefix.apply(pair.module);
     if (!module || !has(*module)) throw missing(adapter, name_of(adapter, pair));
     if (find(*module + ".weight") != kNoIndex) {
       matrices.push_back({&pair, find(*module + ".weight")});
+    } else if (find(*module + ".in_proj_weight") != kNoIndex) {
+      throw of_adapter(ErrorCode::kUnsupported, adapters_[adapter], name_of(adapter, pair),
+                       "is for nn.MultiheadAttention");
     } else {
       experts.push_back(pair);
     }
   }
-  for (const Saved& saved : parts.saved) {
+  for (const SavedTensor& saved : parts.saved) {
     if (saved.is_base) add_saved(adapter, saved, prefix);
   }
   add_pairs(adapter, matrices);
   add_experts(adapter, experts, prefix);
-  for (const Saved& saved : parts.saved) {
+  for (const SavedTensor& saved : parts.saved) {
     if (!saved.is_base) add_saved(adapter, saved, prefix);
   }
   return {std::ssize(parts.pairs), std::ssize(parts.saved)};
@@ -399,7 +286,7 @@ void Merging::add_pairs(std::uint32_t adapter, const std::vector<ModulePair>& pa
 }
 
 /// A pair for a matrix: the product B A, or its transpose.
-void Merging::add_pair(std::uint32_t adapter, const Pair& pair, std::uint32_t target, bool is_transposed) {
+void Merging::add_pair(std::uint32_t adapter, const AdapterPair& pair, std::uint32_t target, bool is_transposed) {
   const Tensor &a = at(adapter, pair.a), &b = at(adapter, pair.b);
   const std::int64_t rank = a.shape[0], in = a.shape[1], out = b.shape[0];
   const std::int64_t rows = is_transposed ? in : out, columns = is_transposed ? out : in;
@@ -426,7 +313,7 @@ class ExpertPairs {
     return std::nullopt;
   }
 
-  static LowRankProduct product(const Tensor& weight, const Pair& pair, std::uint32_t reader, std::int64_t rank,
+  static LowRankProduct product(const Tensor& weight, const AdapterPair& pair, std::uint32_t reader, std::int64_t rank,
                                 Stored stored) {
     const bool is_transposed = stored == Stored::kTransposed;
     const std::int64_t experts = weight.shape[0], rows = weight.shape[1], columns = weight.shape[2];
@@ -440,16 +327,22 @@ class ExpertPairs {
   }
 };
 
-void Merging::add_experts(std::uint32_t adapter, const std::vector<Pair>& pairs, const Prefix& prefix) {
+bool Merging::fits_experts(std::uint32_t adapter, const AdapterPair& pair, const std::string& module) const {
+  return std::ranges::any_of(parameters_of(module), [&](std::uint32_t target) {
+    return ExpertPairs::fit(base_.tensors[target], at(adapter, pair.a), at(adapter, pair.b)).has_value();
+  });
+}
+
+void Merging::add_experts(std::uint32_t adapter, const std::vector<AdapterPair>& pairs, const Prefix& prefix) {
   struct Found {
-    const Pair* pair;
+    const AdapterPair* pair;
     std::uint32_t target;
     Stored stored;
   };
   std::vector<Found> all;
   std::optional<Stored> known;  // The form of weights that are not square, if they have one form.
   bool is_mixed = false;
-  for (const Pair& pair : pairs) {
+  for (const AdapterPair& pair : pairs) {
     const Tensor &a = at(adapter, pair.a), &b = at(adapter, pair.b);
     const std::vector<std::uint32_t> parameters = parameters_of(*prefix.apply(pair.module));
     std::vector<Found> fitting;
@@ -504,7 +397,8 @@ Merge& Merging::merge_of(std::uint32_t adapter, std::uint32_t target, std::strin
   return merge;
 }
 
-void Merging::add_term(std::uint32_t adapter, const Pair& pair, std::uint32_t target, const LowRankProduct& product) {
+void Merging::add_term(std::uint32_t adapter, const AdapterPair& pair, std::uint32_t target,
+                       const LowRankProduct& product) {
   const std::string_view from = name_of(adapter, pair);
   const AdapterConfig& config = adapters_[adapter].config;
   const Tensor& weight = base_.tensors[target];
@@ -518,7 +412,7 @@ void Merging::add_term(std::uint32_t adapter, const Pair& pair, std::uint32_t ta
         .of_tensor(from);
   }
   Merge& merge = merge_of(adapter, target, from);
-  const bool is_own = !merge.replaced || merge.replaced->reader == reader_of(adapter);  // See Saved::is_base.
+  const bool is_own = !merge.replaced || merge.replaced->reader == reader_of(adapter);  // See SavedTensor::is_base.
   const bool is_first = merge.terms.empty() && is_own;
   if (merge.magnitude || (pair.magnitude != kNoIndex && (!is_first || adapters_[adapter].weight != 1))) {
     throw of_adapter(ErrorCode::kUnsupported, adapters_[adapter], from,
@@ -532,7 +426,7 @@ void Merging::add_term(std::uint32_t adapter, const Pair& pair, std::uint32_t ta
   merge.terms.push_back({static_cast<float>(scale), std::make_shared<TensorExpression>(TensorExpression{product})});
 }
 
-void Merging::add_saved(std::uint32_t adapter, const Saved& saved, const Prefix& prefix) {
+void Merging::add_saved(std::uint32_t adapter, const SavedTensor& saved, const Prefix& prefix) {
   const Tensor& from = at(adapter, saved.tensor);
   const std::optional<std::string> name = prefix.apply(saved.name);
   const std::uint32_t target = name ? find(*name) : kNoIndex;
@@ -579,6 +473,17 @@ Formula Merging::make_formula(std::uint32_t tensor, const Merge& merge) const {
 Computation merged_weights(const Catalog& base, const std::vector<Adapter>& adapters, const UnroundedReader* unrounded,
                            bool only_unrounded, std::vector<MergedAdapter>& counts) {
   return Merging(base, adapters, unrounded, only_unrounded).make(counts);
+}
+
+bool change_experts(const Catalog& base, const std::vector<Adapter>& adapters) {
+  const Merging merging(base, adapters, nullptr, false);
+  bool has_experts = false;
+  for (std::uint32_t i = 0; i < adapters.size(); ++i) {
+    const Merging::Fit fit = merging.fit_of(i);
+    if (fit == Merging::Fit::kNo) return false;
+    has_experts = has_experts || fit == Merging::Fit::kWithExperts;
+  }
+  return has_experts;
 }
 
 std::unique_ptr<Reader> merge_adapters(std::unique_ptr<Reader> base, std::vector<Adapter> adapters,

@@ -44,4 +44,8 @@ struct MergedAdapter {
 std::unique_ptr<Reader> merge_adapters(std::unique_ptr<Reader> base, std::vector<Adapter> adapters,
                                        std::vector<MergedAdapter>& counts, ComputedReaders computed = {});
 
+/// True if `base` has the modules of all adapters, and some of these are parameters of experts, `MODULE.NAME`.
+/// \throws Error kCorruption, kUnsupported  as merge_adapters, about an adapter alone
+bool change_experts(const Catalog& base, const std::vector<Adapter>& adapters);
+
 }  // namespace shard

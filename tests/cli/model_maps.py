@@ -114,6 +114,33 @@ def check_experts():
         "convert", "missing.safetensors", "-o", "x.safetensors", "--to-map", "hf-v5", *ref, expect=3)
 
 
+def check_adapters_of_fused_experts():
+    """An adapter for a fused parameter is merged before hf-v5 divides it."""
+    def floats(tensors):
+        return {name: (shape, [float(each) for each in values]) for name, (shape, values) in tensors.items()}
+
+    old, new = experts()
+    write(WORK / "base-v5.safetensors", floats(new))
+    (WORK / "fused").mkdir()
+    module, count, inner, hidden = "base_model.model.model.layers.1.mlp.experts", 4, 3, 5
+    a, b = [float(i - 4) for i in range(count * inner)], [float(i % 7) for i in range(hidden * count)]
+    write(WORK / "fused/adapter_model.safetensors",
+          {f"{module}.lora_A.weight": ([count, inner], a), f"{module}.lora_B.weight": ([hidden, count], b)})
+    (WORK / "fused/adapter_config.json").write_text(json.dumps(
+        {"peft_type": "LORA", "r": 1, "lora_alpha": 2, "target_parameters": ["mlp.experts.down_proj"]}))
+    expected = floats(old)
+    for e in range(count):
+        shape, values = expected[f"model.layers.1.mlp.experts.{e}.down_proj.weight"]
+        for row in range(hidden):
+            for column in range(inner):
+                values[row * inner + column] += 2 * b[row * count + e] * a[e * inner + column]
+    options = ["--lora", "fused", "--map", "hf-v5", "--set", "model_type=qwen3_moe"]
+    for verb, output in (("gather", "merged.safetensors"), ("export", "merged")):
+        assert "1 pair found, 1 used" in run(verb, "base-v5.safetensors", "-o", output, *options)
+        assert read(next((WORK / output).glob("*.safetensors")) if verb == "export" else WORK / output) == expected
+    assert "the base model has nothing for" in run("digest", "merged.safetensors", "--lora", "fused", expect=2)
+
+
 def check_rotary():
     """Rows of heads as halves and as pairs: view [heads, hd/2, 2] with the last two swapped."""
     heads, head, width = 6, 8, 5
@@ -685,7 +712,7 @@ def read_rank(path):
     return sorted((list(struct.unpack(f"<{len(each) // 4}f", each)) for each in contents), key=len, reverse=True)
 
 
-for check in (check_arithmetic, check_files_of_ranks, check_files_are_written, check_safetensors_of_ranks, check_files_in_folders, check_save_of_deepspeed, check_flat_buffers, check_experts,
+for check in (check_arithmetic, check_files_of_ranks, check_files_are_written, check_safetensors_of_ranks, check_files_in_folders, check_save_of_deepspeed, check_flat_buffers, check_experts, check_adapters_of_fused_experts,
               check_names_of_version_5, check_experts_of_qwen3_vl, check_rotary, check_heads,
               check_padding_and_replicas, check_aliases, check_last_row, check_names, check_ranks, check_like, check_padding_of_ranks,
               check_config_beside, check_dtypes):

@@ -296,6 +296,14 @@ TEST(MergeAdapters, RefusesByName) {
   Stored bytes;
   bytes.add("m.q.weight", DType::kFloat8E4m3fn, {2, 3}, Bytes(6));
   EXPECT_EQ(refusal(bytes, pair("m.q", {1, 3}, {2, 1})).first, ErrorCode::kUnsupported);
+  // nn.MultiheadAttention: PEFT has the output projection inside the wrapped module of the packed input projections.
+  Stored attention = weights("m.in_proj_weight", {6, 2});
+  attention.add("m.out_proj.weight", kF32, {2, 2}, numbers(4, 3));
+  for (const auto& [name, rows] : {std::pair("m", 6), std::pair("m.base_layer.out_proj", 2)}) {
+    const auto of_attention = refusal(attention, pair(name, {1, 2}, {rows, 1}));
+    EXPECT_EQ(of_attention.first, ErrorCode::kUnsupported) << name;
+    EXPECT_NE(of_attention.second.find("nn.MultiheadAttention"), std::string::npos) << of_attention.second;
+  }
   Stored packed;
   packed.add("m.q.bias", kF32, {2}, numbers(2, 1)).add("m.q.weight_packed", DType::kInt32, {2, 1}, Bytes(8));
   EXPECT_EQ(refusal(packed, pair("m.q", {1, 3}, {2, 1})).first, ErrorCode::kUnsupported);

@@ -126,13 +126,11 @@ OpenSource Export::open(const Session& session, const CopyRequest& request, Log&
   say_what_is_taken();
   part.warnings = warnings_of(catalog, part);
   source.reader = model_reader(std::move(source.reader), part);
-  if (!request.read.map.empty()) {
-    undo_map(source_place(session), request.read, nullptr, source, [&log](const std::string& line) { log.info(line); });
-  }
-  merge_requested(source_place(session), request.read,
-                  {.on_computed = [&session](const auto& reader) { check_operands(session, reader); },
-                   .on_note = notes_of(session)},
-                  source);
+  undo_map_and_merge(source_place(session), request.read,
+                     {.on_computed = [&session](const auto& reader) { check_operands(session, reader); },
+                      .on_step = [&log](const std::string& line) { log.info(line); },
+                      .on_note = notes_of(session)},
+                     source);
   return source;
 }
 
