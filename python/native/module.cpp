@@ -180,19 +180,28 @@ nb::list chunks(Checkpoint& checkpoint, std::uint32_t index) {
   return found;
 }
 
-/// A list of name, rank and value.
-nb::list objects(Checkpoint& checkpoint, const nb::callable& of_class) {
+/// A list of name and rank.
+nb::list objects(Checkpoint& checkpoint) {
   const Catalog* catalog = nullptr;
   run_interruptibly([&](const std::stop_token& stop) { catalog = &checkpoint.with_objects(stop); });
-  PythonValues values(
-      [](std::int64_t) -> nb::object { throw Error(ErrorCode::kUnsupported, "an object contains a tensor"); },
-      [&](std::string_view type) { return of_class(str(type)); });
   nb::list found;
-  for (const Object& object : catalog->objects) {
-    const nb::object value = object.value == nullptr ? nb::object(nb::none()) : values.convert(*object.value);
-    found.append(nb::make_tuple(str(object.name), rank_or_none(object.rank), value));
-  }
+  for (const Object& object : catalog->objects)
+    found.append(nb::make_tuple(str(object.name), rank_or_none(object.rank)));
   return found;
+}
+
+ClassObject class_object(const nb::callable& of_class) {
+  return [of_class](std::string_view type, const nb::object& parts) { return nb::object(of_class(str(type), parts)); };
+}
+
+/// The value of an object. \pre `objects` was called
+nb::object object(const Checkpoint& checkpoint, std::uint32_t index, const nb::callable& of_class) {
+  const Value* const value = checkpoint.catalog().objects.at(index).value;
+  if (value == nullptr) return nb::none();
+  const auto refuse = [](std::int64_t) -> nb::object {
+    throw Error(ErrorCode::kUnsupported, "an object contains a tensor");
+  };
+  return PythonValues(refuse, class_object(of_class)).convert(*value);
 }
 
 /// The containers with all tensors and objects; of those that differ between ranks, only the ones of `rank`, and tuples
@@ -201,8 +210,7 @@ nb::object tree(Checkpoint& checkpoint, std::optional<std::int32_t> rank, const 
                 const nb::callable& of_class, const nb::callable& of_size) {
   const Catalog* catalog = nullptr;
   run_interruptibly([&](const std::stop_token& stop) { catalog = &checkpoint.with_objects(stop); });
-  PythonValues values([&](std::int64_t index) { return nb::object(of_tensor(index)); },
-                      [&](std::string_view type) { return nb::object(of_class(str(type))); },
+  PythonValues values([&](std::int64_t index) { return nb::object(of_tensor(index)); }, class_object(of_class),
                       [&](nb::object sizes) { return nb::object(of_size(sizes)); });
   const auto is_of_one_rank = [](const auto& each) { return each.rank >= 0; };
   const bool differ =
@@ -369,7 +377,8 @@ void define(nb::module_& native) {
       .def("tensor", &tensor, arg("index"))
       .def("placements", &placements, arg("index"))
       .def("chunks", &chunks, arg("index"))
-      .def("objects", &objects, arg("of_class"))
+      .def("objects", &objects)
+      .def("object", &object, arg("index"), arg("of_class"))
       .def("tree", &tree, arg("rank").none(), arg("of_tensor"), arg("of_class"), arg("of_size"))
       .def("read", &read, arg("reads"));
   native.def("open", &open_source, arg("paths"), arg("format"), arg("map"), arg("set"), arg("hf_ref"), arg("layout"),

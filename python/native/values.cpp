@@ -1,9 +1,12 @@
 #include "python/native/values.h"
 
+#include <optional>
 #include <string>
 #include <utility>
 
+#include "formats/parts/pickle/numpy_values.h"
 #include "libshard/core/error.h"
+#include "libshard/core/value_walk.h"
 
 namespace nb = nanobind;
 
@@ -26,6 +29,39 @@ nb::object hashable(nb::object object) {
 nb::object long_of(std::string_view bytes) {
   const nb::object type = nb::borrow(reinterpret_cast<PyObject*>(&PyLong_Type));
   return type.attr("from_bytes")(nb::bytes(bytes.data(), bytes.size()), "little", nb::arg("signed") = true);
+}
+
+nb::object byte_array(std::string_view bytes) {
+  return checked(nb::steal(PyByteArray_FromStringAndSize(bytes.data(), static_cast<Py_ssize_t>(bytes.size()))));
+}
+
+/// The attributes of a namespace; null for any other value, and for one with tensors.
+const Value* attributes_of(const Value& value) {
+  const bool is_namespace = value.is_call_of("argparse", "Namespace") || value.is_call_of("types", "SimpleNamespace");
+  if (!is_namespace) return nullptr;
+  static const Value kEmpty = [] {
+    Value dict;
+    dict.kind = ValueKind::kDict;
+    return dict;
+  }();
+  if (value.extra() == nullptr || value.extra()->state == nullptr) return &kEmpty;
+  const Value* const state = value.extra()->state;
+  const auto is_tensor = [](const Value& each) { return each.kind == ValueKind::kTensor; };
+  return state->kind == ValueKind::kDict && find_below(*state, is_tensor) == nullptr ? state : nullptr;
+}
+
+nb::object numpy_parts(const Value& value) {
+  const std::optional<pickle::NumpyValue> found = pickle::as_numpy(value);
+  const bool is_dtype = found && found->kind == pickle::NumpyValue::Kind::kDType;
+  if (!found || (!is_dtype && !found->bytes)) return nb::none();
+  nb::object shape = nb::none();
+  if (found->kind == pickle::NumpyValue::Kind::kArray) {
+    nb::list sizes;
+    for (const std::int64_t size : found->shape) sizes.append(size);
+    shape = nb::tuple(sizes);
+  }
+  return nb::make_tuple(is_dtype, str((found->big_endian ? ">" : "<") + std::string(found->code)), shape,
+                        found->column_major, byte_array(found->bytes.value_or("")));
 }
 
 }  // namespace
@@ -57,8 +93,7 @@ nb::object PythonValues::convert(const Value& value, int depth) {
     case ValueKind::kBytes:
       return nb::bytes(value.text().data(), value.text().size());
     case ValueKind::kByteArray:
-      return checked(
-          nb::steal(PyByteArray_FromStringAndSize(value.text().data(), static_cast<Py_ssize_t>(value.text().size()))));
+      return byte_array(value.text());
     case ValueKind::kTensor:
       return tensor_(value.number);
     default:
@@ -66,6 +101,7 @@ nb::object PythonValues::convert(const Value& value, int depth) {
   }
   if (const auto known = known_.find(&value); known != known_.end()) {
     if (known->second.is_valid()) return known->second;
+    if (attributes_of(value) != nullptr) return of_class_(type_name(value), nb::none());
     throw Error(ErrorCode::kCorruption, "cannot convert an object: it contains itself");
   }
   if (depth >= kMaxValueDepth) {
@@ -87,7 +123,7 @@ nb::object PythonValues::container(const Value& value, int depth) {
   }
   const bool is_sequence = value.kind == ValueKind::kList || value.kind == ValueKind::kTuple ||
                            value.kind == ValueKind::kSet || value.kind == ValueKind::kFrozenSet;
-  if (!is_sequence) return of_class_(type_name(value));
+  if (!is_sequence) return of_class_(type_name(value), parts(value, depth));
   const bool is_set = value.kind == ValueKind::kSet || value.kind == ValueKind::kFrozenSet;
   nb::list items;
   for (const Value* const item : value.items()) {
@@ -106,6 +142,18 @@ nb::object PythonValues::mapping(const Value& value, int depth) {
     dict[hashable(convert(*items[i], depth))] = convert(*items[i + 1], depth);
   }
   return dict;
+}
+
+/// See ClassObject.
+nb::object PythonValues::parts(const Value& value, int depth) {
+  if (value.kind == ValueKind::kGlobal) return value.module() == "torch" ? str(value.text()) : nb::none();
+  if (value.is_call_of("builtins", "complex") || value.is_call_of("torch", "device")) {
+    nb::list arguments;
+    for (const Value* const each : value.items()) arguments.append(convert(*each, depth));
+    return nb::tuple(arguments);
+  }
+  if (const Value* const attributes = attributes_of(value)) return mapping(*attributes, depth);
+  return numpy_parts(value);
 }
 
 }  // namespace shard::python

@@ -18,8 +18,15 @@ nanobind::object str(std::string_view text);
 
 /// Returns the object for a kTensor's index in the catalog.
 using TensorObject = std::function<nanobind::object(std::int64_t index)>;
-/// Returns the object for a value of a class: its type's name.
-using ClassObject = std::function<nanobind::object(std::string_view type)>;
+/// Returns the object for a value of a class: its type's name, and its parts, from which some values can be made. None:
+/// there are no such parts.
+/// - builtins.complex, torch.device: the tuple of its arguments
+/// - torch.dtype: its name
+/// - argparse.Namespace, types.SimpleNamespace: the dict of its attributes
+/// - values of numpy: whether it is a dtype, the dtype's code, the shape of an array (None for a scalar), whether that
+/// is
+///   column-major, and a bytearray of the elements
+using ClassObject = std::function<nanobind::object(std::string_view type, nanobind::object parts)>;
 /// Returns the object for a torch.Size: the tuple of its sizes.
 using SizeObject = std::function<nanobind::object(nanobind::object sizes)>;
 
@@ -38,6 +45,7 @@ class PythonValues {
   nanobind::object convert(const Value& value, int depth);
   nanobind::object container(const Value& value, int depth);
   nanobind::object mapping(const Value& value, int depth);
+  nanobind::object parts(const Value& value, int depth);
 
   TensorObject tensor_;
   ClassObject of_class_;

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from shardctl import dcp
-    from shardctl._checkpoint import Checkpoint, Handle, Opaque, RankValues, open
+    from shardctl._checkpoint import Checkpoint, Handle, RankValues, open
     from shardctl._documents import (
         Axis,
         Box,
@@ -69,6 +69,7 @@ if TYPE_CHECKING:
     from shardctl._run import run
     from shardctl._save import save
     from shardctl._state import Mismatch, load_state_dict
+    from shardctl._values import Opaque
     from shardctl._verbs import diff, digest, inspect, verify
 
 __all__ = [
@@ -131,7 +132,7 @@ __all__ = [
 ]
 
 _HOMES = {  # The modules that define the names of this one. Each is imported when one of its names is used.
-    "_checkpoint": "Checkpoint Handle Opaque RankValues open",
+    "_checkpoint": "Checkpoint Handle RankValues open",
     "_documents": (
         "Axis Box Checked Chunk Difference DifferenceCounts Digest Document ErrorDocument Export File Finding "
         "Inspection Lost Mesh NotRead Object ObjectDifference PackedAgain Plan Progress QuantizedForm Rename "
@@ -145,6 +146,7 @@ _HOMES = {  # The modules that define the names of this one. Each is imported wh
     "_run": "run",
     "_save": "save",
     "_state": "Mismatch load_state_dict",
+    "_values": "Opaque",
     "_verbs": "diff digest inspect verify",
 }
 

@@ -25,6 +25,8 @@ from shardctl._memory import (
     usage,
 )
 
+from shardctl._values import refuse_opaque, value_of_class
+
 if TYPE_CHECKING:
     from shardctl import _native
     from shardctl._documents import Chunk
@@ -38,49 +40,45 @@ else:
     Index = Any
 
 
-class Opaque:
-    """A value of a class that shardctl does not create. `type` is its name."""
-
-    __slots__ = ("type",)
-    type: str
-
-    def __init__(self, type: str) -> None:
-        self.type = type
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Opaque) and self.type == other.type
-
-    def __hash__(self) -> int:
-        return hash(self.type)
-
-    def __repr__(self) -> str:
-        return f"Opaque({self.type!r})"
-
-
-def _opaque_in(value: Any) -> Optional[Opaque]:
-    """The first Opaque in a value and its containers."""
-    todo, known = [value], set()
-    while todo:
-        each = todo.pop()
-        if isinstance(each, Opaque):
-            return each
-        if isinstance(each, (Mapping, list, tuple, set, frozenset)) and id(each) not in known:
-            known.add(id(each))
-            todo += [*each, *each.values()] if isinstance(each, Mapping) else each
-    return None
-
-
-def refuse_opaque(name: str, value: Any) -> None:
-    """Raises Unsupported if a value of a checkpoint is or contains an Opaque."""
-    opaque = _opaque_in(value)
-    if opaque is not None:
-        message = f"cannot load '{name}': shardctl does not create values of class {opaque.type}"
-        hint = "leave it out of the state (with strict=False), and load it by the library that saved it"
-        raise Unsupported(failure(None, 8, "unsupported", message, hint, tensor=name, found=opaque.type))
-
-
 class RankValues(dict[int, Any]):
     """The values that ranks store under one name, by rank."""
+
+
+class _Objects(Mapping[str, Any]):
+    """The values of a checkpoint by name. Each is made when it is asked for, also after the checkpoint was closed."""
+
+    def __init__(self, opened: _native.Checkpoint) -> None:
+        self._opened = opened
+        self._found: dict[str, Any] = {}
+        self._indices: dict[str, list[tuple[Optional[int], int]]] = {}  # With their ranks.
+        for index, (name, rank) in enumerate(opened.objects()):
+            self._indices.setdefault(name, []).append((rank, index))
+
+    def __getitem__(self, name: str) -> Any:
+        if name not in self._found:
+            made = [(rank, self._opened.object(index, value_of_class)) for rank, index in self._indices[name]]
+            by_rank = RankValues({rank: value for rank, value in made if rank is not None})
+            self._found[name] = by_rank if self.differs(name) else made[-1][1]
+        return self._found[name]
+
+    def differs(self, name: str) -> bool:
+        """Whether its values differ between ranks, so that it is a RankValues."""
+        return self._indices[name][-1][0] is not None
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._indices
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._indices)
+
+    def __len__(self) -> int:
+        return len(self._indices)
+
+    def __repr__(self) -> str:
+        return repr(dict(self))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return dict, (dict(self),)
 
 
 class Handle:
@@ -266,7 +264,7 @@ class Checkpoint(Mapping[str, Handle]):
         self._native: Optional[_native.Checkpoint] = native().open(**arguments)
         self._label, self._arguments = label, arguments
         self._names: Optional[list[str]] = None
-        self._objects: Optional[dict[str, Any]] = None
+        self._objects: Optional[_Objects] = None
 
     def __reduce__(self) -> tuple[Any, ...]:
         self._opened()
@@ -300,15 +298,13 @@ class Checkpoint(Mapping[str, Handle]):
     @property
     def objects(self) -> Mapping[str, Any]:
         """The values that are not tensors, by name. A value that differs between ranks is a RankValues. A value of a class
-        that shardctl does not create is an Opaque; nothing in the checkpoint is executed."""
+        that shardctl does not create is an Opaque; nothing in the checkpoint is executed. Each value is made when it is asked
+        for, also after the checkpoint was closed. Values of torch and numpy need these packages."""
+        return self._all_objects()
+
+    def _all_objects(self) -> _Objects:
         if self._objects is None:
-            found: dict[str, Any] = {}
-            for name, rank, value in self._opened().objects(Opaque):
-                if rank is None:
-                    found[name] = value
-                else:
-                    found.setdefault(name, RankValues())[rank] = value
-            self._objects = found
+            self._objects = _Objects(self._opened())
         return self._objects
 
     def _list(self) -> list[str]:
@@ -353,7 +349,7 @@ class Checkpoint(Mapping[str, Handle]):
 
     def _tree(self, rank: Optional[int], of_size: Callable[[Any], object]) -> Any:
         """The containers with all Handles and objects; of those that differ between ranks, only the ones of `rank`."""
-        return self._opened().tree(rank, lambda index: Handle(self, index), Opaque, of_size)
+        return self._opened().tree(rank, lambda index: Handle(self, index), value_of_class, of_size)
 
     def _of_rank(self, name: str, rank: Optional[int]) -> Handle:
         """The tensor of that name; if ranks have different ones, that of `rank`."""
@@ -414,7 +410,7 @@ class Checkpoint(Mapping[str, Handle]):
 
     def close(self) -> None:
         """Closes the files. Handles cannot be read afterwards."""
-        self._native = None
+        self._native = self._objects = None
 
     def __enter__(self) -> Checkpoint:
         return self

@@ -243,14 +243,7 @@ class _Loading:
         if handle is None:
             self.missing.append(leaf.name)
             return
-        shape, dtype = tuple(leaf.value.shape), _dtype_of(leaf.value)
-        if shape != handle.shape:
-            self.mismatched.append(f"size mismatch for {printable(leaf.name)}: copying a param with shape "
-                                   f"{_size(handle.shape)} from checkpoint, the shape in current model is {_size(shape)}.")
-            return
-        if dtype != handle.dtype and not self._assign and not self._cast:
-            self.mismatched.append(f"dtype mismatch for {printable(leaf.name)}: the checkpoint has {handle.dtype}, the "
-                                   f"current model has {dtype}; cast=True converts.")
+        if not self._fits(leaf, handle.shape, handle.dtype):
             return
         target = self._assigned(leaf.value, handle) if self._assign else leaf.value
         if self._assign:
@@ -258,6 +251,19 @@ class _Loading:
         for offsets, local in _boxes(target, leaf.name):
             box = handle._with(offsets, tuple(local.shape), (True,) * len(offsets))
             self._reads[_memory_key(local)] = (box, local)
+
+    def _fits(self, leaf: _Leaf, found_shape: tuple[int, ...], found_dtype: str) -> bool:
+        """Whether elements of the checkpoint fit a tensor or array of the state. Otherwise, notes why."""
+        shape, dtype = tuple(leaf.value.shape), _dtype_of(leaf.value)
+        if shape != found_shape:
+            self.mismatched.append(f"size mismatch for {printable(leaf.name)}: copying a param with shape "
+                                   f"{_size(found_shape)} from checkpoint, the shape in current model is {_size(shape)}.")
+            return False
+        if dtype != found_dtype and not self._assign and not self._cast:
+            self.mismatched.append(f"dtype mismatch for {printable(leaf.name)}: the checkpoint has {found_dtype}, the "
+                                   f"current model has {dtype}; cast=True converts.")
+            return False
+        return True
 
     def _assigned(self, value: Any, handle: Handle) -> Any:
         """A new tensor; the same one for names that the checkpoint has for one tensor."""
@@ -296,8 +302,15 @@ class _Loading:
         name = self._prefix + leaf.name
         if name in self._checkpoint.objects:
             value = self._checkpoint._value(name, self._rank)
+            if _is_array(leaf.value) and _is_array(value):
+                if not self._fits(leaf, value.shape, _dtype_of(value)):
+                    return
+                if not self._assign and leaf.value.flags.writeable:
+                    leaf = _Leaf(leaf.name, leaf.value, functools.partial(leaf.value.__setitem__, ...))
             is_size = _is_size(leaf.value) and isinstance(value, tuple)
             self._values.append((leaf, type(leaf.value)(value) if is_size else value))
+        elif (handle := self._find(leaf.name)) is not None:
+            self._extra.append((leaf, {"": handle}))
         elif not (isinstance(leaf.value, Mapping) and not leaf.value):  # Some formats do not store empty dicts.
             self.missing.append(leaf.name)
 

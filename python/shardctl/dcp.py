@@ -32,7 +32,7 @@ from torch.distributed.checkpoint.planner import (
 from torch.distributed.checkpoint.storage import StorageReader, StorageWriter, WriteResult
 from torch.futures import Future
 
-from shardctl._checkpoint import Checkpoint, Handle, PathLike, RankValues, refuse_opaque
+from shardctl._checkpoint import Checkpoint, Handle, PathLike
 from shardctl._checkpoint import open as open_checkpoint
 from shardctl._errors import NotFound, Unsupported, Usage, failure
 from shardctl._extension import native
@@ -40,6 +40,7 @@ from shardctl._memory import torch_dtype, usage
 from shardctl._ranks import call_of, default_group, together
 from shardctl._save import HeldTensor, State, write
 from shardctl._sharding import own_rank
+from shardctl._values import refuse_opaque
 
 __all__ = ["Reader", "Writer"]
 
@@ -102,8 +103,9 @@ class Reader(StorageReader):  # type: ignore[misc, unused-ignore]
                 for inner in _names_of_tensors(value, name):
                     entries.pop(inner, None)
             paths[name] = path
-        for name, value in checkpoint.objects.items():
-            if isinstance(value, RankValues):  # For an error that names it, if this rank has no value.
+        objects = checkpoint._all_objects()
+        for name in objects:
+            if objects.differs(name):  # For an error that names it, if this rank has no value.
                 entries.setdefault(name, BytesStorageMetadata())
         return Metadata(state_dict_metadata=entries, planner_data={name: paths.get(name, (name,)) for name in entries},
                         storage_meta=StorageMeta(), storage_data={})

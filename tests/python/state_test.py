@@ -1,5 +1,6 @@
 """load_state_dict and the reader for DCP, with the real torch, also over 4 ranks with FSDP2 and tensor parallelism.
 Environment: as for native_test.py."""
+import argparse
 import collections
 import collections.abc
 import contextlib
@@ -14,6 +15,7 @@ import tempfile
 import threading
 import time
 import traceback
+import types
 import unittest
 from collections.abc import Callable
 from pathlib import Path
@@ -206,15 +208,67 @@ class Plain(Case):
             self.assertEqual((filled["w"].tolist(), filled["_extra_state"]), ([0, 0], {}))
 
     def test_a_value_of_a_class_that_is_not_created_is_refused_by_name(self) -> None:
-        for value in (torch.float16, 1 + 2j, numpy.arange(2), [{"deep": (torch.device("cpu"),)}], {torch.float16}):
+        path = Path("a")
+        for value in (path, numpy.array([None]), numpy.datetime64("2020"), [{"deep": (path,)}], {path}, argparse.Namespace(p=[path])):
             state, loaded = {"w": torch.ones(2), "x": value}, {"w": torch.zeros(2), "x": copy.copy(value)}
             source = self.saved(state, "x.pt")
             with self.assertRaisesRegex(shardctl.Unsupported, "cannot load 'x.*': shardctl does not create values of class "):
                 shardctl.load_state_dict(source, loaded)
             self.assertEqual(loaded["w"].tolist(), [0, 0])
-        dcp.save({"x": torch.float16}, checkpoint_id=self.folder / "dcp", no_dist=True)
+            shardctl.load_state_dict(source, {"w": loaded["w"]}, strict=False)
+            self.assertEqual(loaded["w"].tolist(), [1, 1])
+        dcp.save({"x": path}, checkpoint_id=self.folder / "dcp", no_dist=True)
         with self.assertRaisesRegex(CheckpointException, "shardctl does not create values of class "):
             dcp.load({"x": None}, storage_reader=shardctl.dcp.Reader(self.folder / "dcp"), no_dist=True)
+
+    def test_values_of_known_classes_are_those_that_were_saved(self) -> None:
+        args = argparse.Namespace(lr=0.5, params_dtype=torch.bfloat16, inner=types.SimpleNamespace(z=[1 + 2j]))
+        state = {"args": args, "same": args, "none": argparse.Namespace(), "z": 1 - 2j, "dtype": torch.float16, "kind": torch.qint8,
+                 "device": torch.device("cuda:1"), "cpu": torch.device("cpu"), "scalar": numpy.float32(0.1),
+                 "text": numpy.str_("x"), "its": numpy.dtype("i2"), "set": {torch.float16}}
+        arrays = {"plain": numpy.arange(6.).reshape(2, 3), "columns": numpy.asfortranarray(numpy.arange(6).reshape(2, 3)),
+                  "big": numpy.array([1, 2], ">i4"), "none": numpy.zeros((0, 3)), "point": numpy.array(5), "texts": numpy.array(["ab", ""])}
+        source = self.saved({"model": model(1).state_dict(), "values": state, "arrays": arrays}, "x.pt")
+        filled = model(2)
+        shardctl.load_state_dict(source, filled, prefix="model.")
+        self.assertTrue(same(filled.state_dict(), model(1).state_dict()))
+        loaded = {"values": dict.fromkeys(state), "arrays": dict.fromkeys(arrays)}
+        shardctl.load_state_dict(source, loaded, strict=False)
+        self.assertEqual(loaded["values"], state)
+        self.assertEqual([type(each) for each in loaded["values"].values()], [type(each) for each in state.values()])
+        for name, array in arrays.items():
+            numpy.testing.assert_array_equal(loaded["arrays"][name], array)
+            self.assertEqual((loaded["arrays"][name].shape, loaded["arrays"][name].dtype), (array.shape, array.dtype.newbyteorder("=")))
+            loaded["arrays"][name][...] = 0  # It is writable.
+        self.assertEqual(shardctl.open(source).objects["values.args"], args)
+        through = {"values": dict.fromkeys(("args", "z", "dtype"))}
+        with torch.serialization.safe_globals([argparse.Namespace, types.SimpleNamespace]):
+            dcp.load(through, storage_reader=shardctl.dcp.Reader(source), no_dist=True)
+        self.assertEqual(through["values"], {name: state[name] for name in through["values"]})
+
+    def test_arrays_that_torch_saved_are_filled_in_place(self) -> None:
+        source = self.saved({"a": numpy.arange(6.).reshape(2, 3)}, "x.pt")
+        state = {"a": (array := numpy.zeros((2, 3)))}
+        shardctl.load_state_dict(source, state)
+        self.assertIs(state["a"], array)
+        self.assertEqual(array.sum(), 15)
+        with self.assertRaisesRegex(shardctl.Mismatch, "size mismatch for a: .*3, 2"):
+            shardctl.load_state_dict(source, {"a": numpy.zeros((3, 2))})
+        with self.assertRaisesRegex(shardctl.Mismatch, "dtype mismatch for a: .* float64, .* float32"):
+            shardctl.load_state_dict(source, {"a": numpy.zeros((2, 3), "f4")})
+
+    def test_a_tensor_replaces_a_value_that_is_none(self) -> None:
+        state = {"step": 0, "average": None}
+        shardctl.load_state_dict(self.saved({"step": torch.tensor(7.), "average": torch.ones(2)}, "x.pt"), state)
+        self.assertEqual((state["step"].item(), state["average"].tolist()), (7, [1, 1]))
+
+    def test_values_are_made_when_they_are_asked_for(self) -> None:
+        with shardctl.open(self.saved({"z": 1j, "later": 2j}, "x.pt")) as found:
+            objects = found.objects
+            self.assertEqual((objects["z"], "none" in objects, list(objects)), (1j, False, ["later", "z"]))
+        self.assertEqual(objects["later"], 2j)
+        self.assertEqual(pickle.loads(pickle.dumps(objects)), {"z": 1j, "later": 2j})
+        self.assertEqual(repr(objects), "{'later': 2j, 'z': 1j}")
 
     def test_arrays_sizes_and_named_tuples_keep_their_types(self) -> None:
         Pair = collections.namedtuple("Pair", "first second")
