@@ -58,6 +58,7 @@ std::string_view choice(const FormatChoices& choices, const FormatOption& option
 
 struct OpenOptions {
   Findings* findings = &throwing_findings();
+  int threads = 1;              ///< The number of threads that read long metadata.
   bool opaque_globals = false;  ///< Classes outside the list become opaque values instead of a refusal.
   /// Read only names and shapes. Tensors that a format would have to find inside objects are not listed.
   bool metadata_only = false;

@@ -107,6 +107,7 @@ class DcpReader : public Reader {
         store_(store),
         folder_(folder),
         findings_(*options.findings),
+        threads_(options.threads),
         opaque_globals_(options.opaque_globals || form.keeps_objects_whole),
         items_(store_, folder_, catalog_, findings_),
         objects_(form_, opaque_globals_, catalog_, items_, findings_) {
@@ -239,7 +240,7 @@ class DcpReader : public Reader {
   void finish() {
     catalog_.root = make_list(*catalog_.arena, ValueKind::kList, objects_.roots());
     DetailedFindings detailed(findings_, [this](Error& error) { add_details(error); });
-    validate_catalog(catalog_, detailed);
+    validate_catalog(catalog_, detailed, threads_);
     catalog_.root = nullptr;
   }
 
@@ -263,6 +264,7 @@ class DcpReader : public Reader {
   const SourceStore& store_;
   std::string folder_;
   Findings& findings_;
+  const int threads_;
   std::uint32_t metadata_files_ = 0;  // The number of metadata files, which are the catalog's first files.
   bool opaque_globals_ = false, is_of_ranks_ = false, is_rebuilt_ = false;
   Catalog catalog_ = source_catalog();

@@ -193,6 +193,7 @@ class DcpHfReader final : public Reader {
   DcpHfReader(const Source& source, const OpenOptions& options)
       : store_(*source.store),
         findings_(*options.findings),
+        threads_(options.threads),
         source_(find_shard_files(source, findings_)),
         files_([this](std::uint32_t index) { return open_file(source_.files[index].path); }),
         pieces_(catalog_) {
@@ -239,7 +240,7 @@ class DcpHfReader final : public Reader {
     File& file = catalog_.files[index];
     file.bytes = opened->size();
     file.identity = opened->identity();
-    const safetensors::HeaderText header = safetensors::read_header_text(*opened, file.path, *catalog_.arena);
+    const safetensors::HeaderText header = safetensors::read_header_text(*opened, file.path, threads_, *catalog_.arena);
     MetadataMap metadata;
     CollectedFindings ends;
     safetensors::parse_header(
@@ -397,7 +398,7 @@ class DcpHfReader final : public Reader {
 
   void finish() {
     DetailedFindings detailed(findings_, [this](Error& error) { add_details(error); });
-    validate_catalog(catalog_, detailed);
+    validate_catalog(catalog_, detailed, threads_);
   }
 
   void add_details(Error& error) {
@@ -417,6 +418,7 @@ class DcpHfReader final : public Reader {
 
   const SourceStore& store_;
   Findings& findings_;
+  const int threads_;
   ShardFiles source_;
   mutable OpenFiles files_;
   Catalog catalog_ = source_catalog();

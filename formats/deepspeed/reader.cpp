@@ -186,7 +186,7 @@ SaveReader::SaveReader(const Source& source, const OpenOptions& options, Listing
   }
   for (const torch_save::ExchangedFile& each : exchanged_files()) throw Error(each.error);
   look_for_copies(*options.findings);
-  validate_catalog(catalog_, *options.findings);
+  validate_catalog(catalog_, *options.findings, options.threads);
 }
 
 void SaveReader::read_save(const TagFolder& folder, const OpenOptions& options) {

@@ -51,7 +51,7 @@ class UniversalReader final : public torch_save::SavedReader {
       if (version->is_string()) catalog_.format_version = version->text();
     }
     merge(catalog_, files_, std::span(&save, 1), wants_module(options));
-    validate_catalog(catalog_, *options.findings);
+    validate_catalog(catalog_, *options.findings, options.threads);
   }
 
   Error missing_first() const {

@@ -157,7 +157,7 @@ class Hdf5Reader final : public Reader {
     read_virtual();
     take_tree();
     note_others(source_, catalog_, findings_);
-    validate_catalog(catalog_, findings_);
+    validate_catalog(catalog_, findings_, options.threads);
     check_duplicates();
   }
 

@@ -44,7 +44,7 @@ class MegatronReader final : public torch_save::SavedReader {
     describe(save);
     merge(catalog_, files_, save);
     look_for_copies(*options.findings);
-    validate_catalog(catalog_, *options.findings);
+    validate_catalog(catalog_, *options.findings, options.threads);
   }
 
   /// Opens the first folder by name, which is rank 0's unless that is missing. The arguments of any rank define the

@@ -77,6 +77,7 @@ void open_reader(const SourcePlace& place, const SourceRequest& request, const S
                  OpenSource& opened) {
   OpenOptions how;
   how.findings = options.findings;
+  how.threads = place.threads;
   how.opaque_globals = opened.opaque_globals = request.opaque_globals;
   how.choices = request.choices;
   how.ranks_expected = request.ranks_expected;

@@ -16,7 +16,6 @@
 #include "libshard/core/error.h"
 #include "libshard/core/json_writer.h"
 #include "libshard/core/parallel.h"
-#include "libshard/core/processor.h"
 #include "libshard/core/utf8.h"
 
 namespace shard::safetensors {
@@ -329,7 +328,7 @@ bool is_countable(std::span<const std::int64_t> shape) {
 
 std::span<const HeaderDType> header_dtypes() { return kDTypes; }
 
-HeaderText read_header_text(const RandomReader& file, const std::string& shown, Arena& arena) {
+HeaderText read_header_text(const RandomReader& file, const std::string& shown, int threads, Arena& arena) {
   if (file.size() < kLengthBytes) {
     throw truncated(shown, fmt::format("the file has only {} bytes; the header length needs 8", file.size()),
                     kLengthBytes, file.size());
@@ -351,7 +350,7 @@ HeaderText read_header_text(const RandomReader& file, const std::string& shown, 
   }
   std::unique_ptr<char[]> text = std::make_unique_for_overwrite<char[]>(size + 1);
   std::atomic<std::size_t> objects{0};
-  for_each_index((size + kReadBytes - 1) / kReadBytes, usable_processors(), [&](std::size_t i) {
+  for_each_index((size + kReadBytes - 1) / kReadBytes, threads, [&](std::size_t i) {
     const std::size_t begin = i * kReadBytes;
     const std::span block(text.get() + begin, std::min(kReadBytes, size - begin));
     file.read_at(kLengthBytes + static_cast<std::int64_t>(begin), std::as_writable_bytes(block));

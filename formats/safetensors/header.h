@@ -57,9 +57,9 @@ struct HeaderText {
 };
 
 /// Reads the header's text and adds it to the budget of `arena`. Checks its length before it allocates memory. `shown`
-/// names the file in messages. Threads: uses all processors for a long text.
+/// names the file in messages. Threads: `threads` for a long text.
 /// \throws Error kCorruption (kind truncated, bad_header)
-HeaderText read_header_text(const RandomReader& file, const std::string& shown, Arena& arena);
+HeaderText read_header_text(const RandomReader& file, const std::string& shown, int threads, Arena& arena);
 
 /// Parses a header. Calls `entry` for each tensor in the order of the text, and fills `metadata`. Checks that the
 /// tensors' bytes fill the file of `file_bytes` up to its end without holes.

@@ -16,7 +16,6 @@
 #include "libshard/core/box.h"
 #include "libshard/core/error.h"
 #include "libshard/core/pages.h"
-#include "libshard/core/processor.h"
 #include "libshard/core/suffixes.h"
 #include "libshard/io/open_files.h"
 #include "libshard/io/paths.h"
@@ -120,6 +119,7 @@ class SafetensorsReader final : public Reader {
   SafetensorsReader(const Source& source, const OpenOptions& options)
       : store_(*source.store),
         findings_(*options.findings),
+        threads_(options.threads),
         source_(options.rank_paths != nullptr ? hf_index::DataFiles{.folder = source.paths.front()}
                                               : find_tensor_files(source)),
         files_([this](std::uint32_t index) { return open_file(paths_[index]); }) {
@@ -139,7 +139,7 @@ class SafetensorsReader final : public Reader {
     if (options.rank_paths == nullptr) warn_of_rank();
     note_shards();
     if (!source_.others.empty()) catalog_.warnings.push_back(hf_index::others_warning(source_.others));
-    validate_catalog(catalog_, findings_);
+    validate_catalog(catalog_, findings_, threads_);
     check_duplicates();
   }
 
@@ -235,7 +235,7 @@ class SafetensorsReader final : public Reader {
     constexpr std::size_t kWorthThread = 1 << 16;
     const std::vector<std::span<std::byte>> room{make_room(catalog_.storages, more), make_room(catalog_.stored, more),
                                                  make_room(catalog_.chunks, more), make_room(catalog_.tensors, more)};
-    return usable_processors() > 1 && more >= kWorthThread ? take_pages(room) : std::jthread();
+    return threads_ > 1 && more >= kWorthThread ? take_pages(room) : std::jthread();
   }
 
   void read_file(std::uint32_t index, std::uint32_t index_file) {
@@ -243,7 +243,7 @@ class SafetensorsReader final : public Reader {
     File& file = catalog_.files[index];
     file.bytes = opened->size();
     file.identity = opened->identity();
-    const HeaderText header = read_header_text(*opened, file.path, *catalog_.arena);
+    const HeaderText header = read_header_text(*opened, file.path, threads_, *catalog_.arena);
     const std::jthread taking = make_room_for(header.max_entries);
     MetadataMap metadata;
     CollectedFindings ends;
@@ -372,6 +372,7 @@ class SafetensorsReader final : public Reader {
 
   const SourceStore& store_;
   Findings& findings_;
+  const int threads_;
   hf_index::DataFiles source_;
   std::vector<std::string> paths_;          ///< The path of each file of the catalog, to open it again.
   std::vector<std::uint32_t> index_files_;  ///< The number of each of these files in the index.

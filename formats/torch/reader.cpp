@@ -48,7 +48,7 @@ class TorchReader final : public SavedReader {
       if (findings_.goes_on()) drop_other_copies();
     }
     merge_roots();
-    validate_catalog(catalog_, findings_);
+    validate_catalog(catalog_, findings_, options.threads);
     check_duplicates();
   }
 

@@ -300,6 +300,7 @@ class RanksReader final : public torch_save::SavedReader, public RankGroupSource
   RanksReader(const Source& source, const OpenOptions& options, RankSource files)
       : SavedReader(*source.store, {files.folder, true, options.findings}),
         findings_(*options.findings),
+        threads_(options.threads),
         takes_foreign_(options.opaque_globals),
         source_(std::move(files)) {
     catalog_.format = "torch-ranks";
@@ -332,7 +333,7 @@ class RanksReader final : public torch_save::SavedReader, public RankGroupSource
   }
 
   void finish() {
-    validate_catalog(catalog_, findings_);
+    validate_catalog(catalog_, findings_, threads_);
     if (takes_foreign_) return;
     std::map<std::int32_t, std::string_view> first_files;  // By rank. They contain the objects.
     for (const File& file : catalog_.files) {
@@ -510,6 +511,7 @@ class RanksReader final : public torch_save::SavedReader, public RankGroupSource
   }
 
   Findings& findings_;
+  const int threads_;
   bool takes_foreign_;
   RankSource source_;
   std::vector<std::optional<RankGroup>> groups_;

@@ -177,7 +177,7 @@ Catalog source_catalog();
 /// Reports (kCorruption) of kind gap, overlap, out_of_bounds, shape_mismatch or bad_header, naming the tensor and the
 /// position: the first finding of each tensor, which is then `damaged`.
 /// \throws Error kUnsupported  coverage that cannot be decided, see check_coverage. Cost: n log n in tensors and
-///   chunks.
-void validate_catalog(Catalog& catalog, Findings& findings = throwing_findings());
+///   chunks. Threads: `threads` for many names.
+void validate_catalog(Catalog& catalog, Findings& findings = throwing_findings(), int threads = 1);
 
 }  // namespace shard

@@ -5,7 +5,6 @@
 #include <cstring>
 
 #include "libshard/core/parallel.h"
-#include "libshard/core/processor.h"
 
 namespace shard {
 
@@ -62,17 +61,16 @@ class NameOrder {
     for (std::uint32_t i = 0; i < keys_.size(); ++i) keys_[i].index = i;
   }
 
-  std::vector<std::uint32_t> run() {
+  std::vector<std::uint32_t> run(int threads) {
     constexpr std::size_t kWorthThreads = 1 << 16;
     const std::size_t least = keys_.size() < kWorthThreads ? 0 : keys_.size() / 16;
-    std::vector<NameRun> small;  // They are sorted by all processors.
+    std::vector<NameRun> small;  // They are sorted by all threads.
     sort({keys_}, [&](const NameRun& run) {
       if (run.keys.size() >= least) return true;
       small.push_back(run);
       return false;
     });
-    for_each_index(small.size(), usable_processors(),
-                   [&](std::size_t i) { sort(small[i], [](const NameRun&) { return true; }); });
+    for_each_index(small.size(), threads, [&](std::size_t i) { sort(small[i], [](const NameRun&) { return true; }); });
     std::vector<std::uint32_t> order;
     order.reserve(keys_.size());
     for (const NameKey& key : keys_) order.push_back(key.index);
@@ -138,8 +136,9 @@ class NameOrder {
 
 }  // namespace
 
-std::vector<std::uint32_t> order_of_names(std::span<const std::string_view> names, const NameTieLess& tie_less) {
-  return NameOrder(names, tie_less).run();
+std::vector<std::uint32_t> order_of_names(std::span<const std::string_view> names, const NameTieLess& tie_less,
+                                          int threads) {
+  return NameOrder(names, tie_less).run(threads);
 }
 
 }  // namespace shard

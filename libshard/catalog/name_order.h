@@ -16,8 +16,9 @@ using NameTieLess = std::function<bool(std::uint32_t, std::uint32_t)>;
 /// it does not. The names of a checkpoint share long prefixes, so a run of names with one prefix is sorted by the eight
 /// bytes behind it, as numbers; names whose eight bytes are equal are a run again (multikey quicksort with cached
 /// characters; Ng and Kakehi 2007). The eight bytes are sorted one by one (American flag sort; McIlroy 1993).
-/// Cost: each byte of a name is visited once, those in a common prefix twice; 16 bytes of memory a name. Threads: uses
-/// all processors for many names.
-std::vector<std::uint32_t> order_of_names(std::span<const std::string_view> names, const NameTieLess& tie_less);
+/// Cost: each byte of a name is visited once, those in a common prefix twice; 16 bytes of memory a name. Threads:
+/// `threads` for many names.
+std::vector<std::uint32_t> order_of_names(std::span<const std::string_view> names, const NameTieLess& tie_less,
+                                          int threads);
 
 }  // namespace shard

@@ -38,7 +38,7 @@ bool tie_less(const Entry& a, const Entry& b) {
 
 /// The positions of `entries` in order of name, rank and path. Nothing if they are in that order already.
 template <class Entry>
-std::vector<std::uint32_t> sorted_order(const std::vector<Entry>& entries) {
+std::vector<std::uint32_t> sorted_order(const std::vector<Entry>& entries, int threads) {
   const auto less = [](const Entry& a, const Entry& b) {
     const int order = a.name.compare(b.name);
     return order != 0 ? order < 0 : tie_less(a, b);
@@ -47,7 +47,8 @@ std::vector<std::uint32_t> sorted_order(const std::vector<Entry>& entries) {
   std::vector<std::string_view> names;
   names.reserve(entries.size());
   for (const Entry& entry : entries) names.push_back(entry.name);
-  return order_of_names(names, [&](std::uint32_t a, std::uint32_t b) { return tie_less(entries[a], entries[b]); });
+  return order_of_names(
+      names, [&](std::uint32_t a, std::uint32_t b) { return tie_less(entries[a], entries[b]); }, threads);
 }
 
 /// Removes an element without keeping the order of the others.
@@ -121,10 +122,10 @@ class Renumbering {
   VisitedSet visited_;
 };
 
-void sort_entries(Catalog& catalog) {
-  const std::vector<std::uint32_t> objects = sorted_order(catalog.objects);
+void sort_entries(Catalog& catalog, int threads) {
+  const std::vector<std::uint32_t> objects = sorted_order(catalog.objects, threads);
   if (!objects.empty()) reorder(catalog.objects, objects);
-  const std::vector<std::uint32_t> tensors = sorted_order(catalog.tensors);
+  const std::vector<std::uint32_t> tensors = sorted_order(catalog.tensors, threads);
   if (tensors.empty()) return;
   reorder(catalog.tensors, tensors);
   Renumbering renumbering(tensors);
@@ -322,8 +323,8 @@ class Proportion {
 
 }  // namespace
 
-void validate_catalog(Catalog& catalog, Findings& findings) {
-  sort_entries(catalog);
+void validate_catalog(Catalog& catalog, Findings& findings, int threads) {
+  sort_entries(catalog, threads);
   for (Tensor& tensor : catalog.tensors) {
     const std::span<Chunk> chunks = std::span(catalog.chunks).subspan(tensor.first_chunk, tensor.chunk_count);
     if (chunks.size() > 1) catalog.sort_chunks(chunks);
