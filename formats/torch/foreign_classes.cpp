@@ -28,6 +28,13 @@ Opaques find_opaques(const Value& value, VisitedSet& met, const Originals* origi
 }
 
 Error foreign_class(const Value& opaque, const Value& object, std::string_view name) {
+  if (opaque.module() == "builtins") {  // A dict or a set.
+    return Error(ErrorCode::kUnsupported,
+                 fmt::format("object '{}' is or contains a {} with tensors as keys or elements, which cannot be kept",
+                             name, opaque.text()))
+        .of_tensor(name)
+        .suggest(Remedy::kOpaqueGlobals);
+  }
   const std::string shown = fmt::format("{}.{}", opaque.module(), opaque.text());
   Error error(ErrorCode::kCorruption,
               fmt::format("object '{}' {} {}, which is not on the list of allowed classes", name,

@@ -44,7 +44,8 @@ void expect_refused(const std::string& name, const std::string& value, ErrorCode
     const auto file = std::make_shared<BytesFile>(file_of(value));
     Arena arena;
     const dcp::OpenItem item(std::make_shared<dcp::FetchedFile>(file), {0, file->size()}, 0, arena);
-    dcp::load_object(arena, item, {}, {});
+    const dcp::LoadedObject loaded = dcp::load_object(arena, item, {}, {});
+    if (loaded.foreign) throw Error(*loaded.foreign);
   });
   check("torch-ranks", [&] {
     RankFolder folder;
@@ -81,12 +82,31 @@ TEST(ObjectPickles, ContainersThatCannotBeKeysAreDamage) {
 
 TEST(ObjectPickles, TensorsAsKeysAreNotSupported) {
   const ErrorCode no = ErrorCode::kUnsupported;
-  expect_refused("a tensor", "}" + kTensor + "K\1s", no, "a tensor is a key");
-  expect_refused("a storage", "}" + kStorage + "K\1s", no, "a tensor is a key");
-  expect_refused("two tensors", "}(" + kTensor + "K\1" + kTensor + "K\2u", no, "a tensor is a key");
-  expect_refused("in a tuple", "}" + kTensor + "K\1\x86K\1s", no, "a tensor is a key");
-  expect_refused("inside an object", "cargparse\nNamespace\n)R}" + text("d") + "}" + kTensor + "K\1ssb", no,
-                 "a tensor is a key");
+  const std::string words = "a dict with tensors as keys";
+  expect_refused("a tensor", "}" + kTensor + "K\1s", no, words);
+  expect_refused("a storage", "}" + kStorage + "K\1s", no, words);
+  expect_refused("two tensors", "}(" + kTensor + "K\1" + kTensor + "K\2u", no, words);
+  expect_refused("in a tuple", "}" + kTensor + "K\1\x86K\1s", no, words);
+  expect_refused("inside an object", "cargparse\nNamespace\n)R}" + text("d") + "}" + kTensor + "K\1ssb", no, words);
+  expect_refused("in a set", "\x8f(" + kTensor + "\x90", no, "object 'x' is or contains a set with tensors");
+}
+
+TEST(ObjectPickles, OpaqueContainersMayHaveTensorsAsKeys) {
+  OpenOptions options;
+  options.opaque_globals = true;
+  const std::string dict = "}" + kTensor + "K\1s", pair = "}" + kTensor + "K\1\x86K\1s",
+                    set = "\x8f(" + kTensor + "\x90", old_set = "c__builtin__\nset\n](" + kTensor + "e\x85R",
+                    ordered = "ccollections\nOrderedDict\n)R" + kTensor + "K\1s";
+  for (const auto& [value, type] : {std::pair(dict, "dict"), std::pair(pair, "dict"), std::pair(set, "set"),
+                                    std::pair(old_set, "set"), std::pair(ordered, "OrderedDict")}) {
+    MemoryFiles files;
+    files.put("/made.pt", file_of("}(" + text("x") + value + text("w") + kTensor + "u"));
+    const std::unique_ptr<Reader> reader = files.open("/made.pt", options);
+    ASSERT_EQ(reader->catalog().objects.size(), 1U) << type;
+    EXPECT_EQ(type_name(*reader->catalog().objects[0].value), type);
+    ASSERT_EQ(reader->catalog().tensors.size(), 1U);
+    EXPECT_EQ(reader->catalog().tensors[0].name, "x.w");
+  }
 }
 
 // torch.save(optimizer): its state is a dict by Parameter, which is dropped with the opaque object.

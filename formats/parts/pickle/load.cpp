@@ -48,11 +48,13 @@ constexpr int kMaxProtocol = 5;
 
 }  // namespace
 
-void Machine::fail(const std::string& what, ErrorCode code) const {
+void Machine::fail(const std::string& what, ErrorCode code) const { throw failure(what, code); }
+
+Error Machine::failure(const std::string& what, ErrorCode code) const {
   const auto op = op_at_ < data_.size() ? static_cast<std::uint8_t>(data_[op_at_]) : std::uint8_t{0};
   const std::string_view name = op_at_ < data_.size() ? op_name(op) : "the end";
   const std::string opcode = name.empty() ? fmt::format("0x{:02x}", op) : std::string(name);
-  throw Error(code, fmt::format("cannot read the pickle at byte {} ({}): {}", op_at_, opcode, what))
+  return Error(code, fmt::format("cannot read the pickle at byte {} ({}): {}", op_at_, opcode, what))
       .in_file(options_.file)
       .of_kind(FindingKind::kBadPickle);
 }
@@ -243,11 +245,11 @@ Value* load(Arena& arena, std::span<const std::byte> data, const LoadOptions& op
 
 /// Checks every `step`-th of `values`: the keys of a dict, or the elements of a set. Whether a tensor among them
 /// matters is decided at the end: see refuse_tensor_keys.
-void Machine::check_keys(const Value& owner, std::span<Value* const> values, std::size_t step) {
+void Machine::check_keys(Value& owner, std::span<Value* const> values, std::size_t step) {
   for (std::size_t i = 0; i < values.size(); i += step) check_key(owner, *values[i]);
 }
 
-void Machine::check_key(const Value& owner, const Value& key) {
+void Machine::check_key(Value& owner, const Value& key) {
   const auto check = [&](const Value& part) {
     if (is_unhashable(part)) fail(fmt::format("a {} cannot be a key or an element of a set", type_name(part)));
     if (is_tensor(part)) tensor_keyed_.push_back({&owner, op_at_});
@@ -267,7 +269,8 @@ void Machine::check_key(const Value& owner, const Value& key) {
 }
 
 /// Refuses tensors as keys, if the result contains them: Python compares them by identity, which no other file can
-/// reproduce. The state of an opaque object may contain such a dict (an optimizer's does), because it is dropped.
+/// reproduce. The state of an opaque object may contain such a dict (an optimizer's does), because it is dropped. With
+/// opaque_unknown, the dicts and sets become opaque objects themselves.
 void Machine::refuse_tensor_keys(const Value& root) {
   if (tensor_keyed_.empty()) return;
   VisitedSet reached;
@@ -275,9 +278,17 @@ void Machine::refuse_tensor_keys(const Value& root) {
   while (walk.next() != nullptr) {
   }
   for (const auto& [owner, position] : tensor_keyed_) {
-    if (!reached.contains(owner)) continue;
+    if (!reached.contains(owner) || is_foreign_holder(*owner)) continue;
+    Value* const* const storage = storages_.find(owner);
+    if (storage != nullptr) {
+      *owner = *nodes_.make_global(ValueKind::kOpaque, "builtins", type_name(*owner));
+      make_holder(*owner, **storage);
+      continue;
+    }
     op_at_ = position;
-    fail("a tensor is a key or an element of a set, which cannot be kept", ErrorCode::kUnsupported);
+    Error error = failure("a tensor is a key or an element of a set, which cannot be kept", ErrorCode::kUnsupported);
+    if (options_.suggest_opaque) error.suggest(Remedy::kOpaqueGlobals);
+    throw error;
   }
 }
 

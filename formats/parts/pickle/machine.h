@@ -36,6 +36,7 @@ class Machine {
   Value* run();
   std::size_t position() const { return at_; }
   [[noreturn]] void fail(const std::string& what, ErrorCode code = ErrorCode::kCorruption) const;
+  Error failure(const std::string& what, ErrorCode code) const;
 
  private:
   // Bytes of the input.
@@ -101,8 +102,8 @@ class Machine {
   void set_items(std::size_t count);
   void add_items(std::size_t count);
 
-  void check_keys(const Value& owner, std::span<Value* const> values, std::size_t step);
-  void check_key(const Value& owner, const Value& key);
+  void check_keys(Value& owner, std::span<Value* const> values, std::size_t step);
+  void check_key(Value& owner, const Value& key);
   void refuse_tensor_keys(const Value& root);
 
   void put(std::uint64_t index);
@@ -167,7 +168,7 @@ class Machine {
   std::vector<std::pair<const Value*, Value*>> open_parts_;  ///< A value in `open_`, and a value that contains it.
   VisitedSet checked_tuples_;                                ///< Keys, and the tuples inside them.
   /// The values that received a tensor as a key, with the opcode's offset.
-  std::vector<std::pair<const Value*, std::size_t>> tensor_keyed_;
+  std::vector<std::pair<Value*, std::size_t>> tensor_keyed_;
 };
 
 }  // namespace shard::pickle
