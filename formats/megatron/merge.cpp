@@ -4,13 +4,13 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <array>
+#include <optional>
 
 #include "formats/megatron/names.h"
+#include "formats/megatron/tensor_assembler.h"
 #include "formats/parts/pickle/attributes.h"
 #include "formats/torch/load_tree.h"
 #include "formats/torch/saved_file.h"
-#include "libshard/catalog/catalog_builder.h"
 #include "libshard/catalog/layouts/flat_buffer.h"
 #include "libshard/core/box.h"
 #include "libshard/core/checked.h"
@@ -21,159 +21,6 @@
 namespace shard::megatron {
 
 namespace {
-
-/// The name of the state with the master weights of 16-bit parameters.
-constexpr std::string_view kMasters = "fp32_param";
-
-/// Builds whole tensors from the parts of all ranks.
-class TensorAssembler {
- public:
-  /// Ownership: all of them must outlive this.
-  TensorAssembler(Catalog& catalog, torch_save::SavedFiles& files, const Save& save)
-      : catalog_(catalog), builder_(catalog), arena_(*catalog.arena), files_(files), save_(save) {}
-
-  /// The name of a chunk's tensor or object, with its layer numbered through the model.
-  std::string counted(std::string_view name, std::int64_t stage, std::int64_t chunk) const;
-
-  /// The meaning of the name `name` of a chunk's tensor, with all rules applied.
-  /// \throws Error kUnsupported  tensor-parallel ranks share it in a way that its name does not define.
-  Meaning meaning(std::string_view name, std::int64_t stage, std::int64_t chunk) const;
-  /// Adds the stored tensor of `view` in file number `file`. \returns its index in Catalog::stored
-  std::uint32_t store(std::size_t rank, std::uint32_t file, const TensorView& view);
-  /// Adds rank number `rank`'s part of tensor `name`, in Catalog::stored[stored].
-  /// \param path  empty if it is the name as a single key
-  /// \throws Error kCorruption  its shape or dtype contradicts that of other parts, or its expert does not belong to
-  ///   the rank.
-  void add(std::string_view name, Path path, const Meaning& meaning, std::size_t rank, std::uint32_t stored,
-           const Part& part);
-  /// Adds a part of an optimizer state of that tensor: optimizer.state.STATE.NAME.
-  void add_state(std::string_view state, const Meaning& meaning, std::size_t rank, std::uint32_t stored,
-                 const Part& part);
-  /// Adds all tensors to the catalog. \pre called once, last
-  void finish();
-
- private:
-  /// How ranks share one of MLA's down projections, which only some layer specifications shard.
-  std::optional<Cut> cut_of_down_projection(std::string_view name, const TensorView& view) const;
-
-  struct Whole {
-    Path path;
-    Dims shape;
-    DType dtype{};
-    std::vector<Chunk> chunks{};
-  };
-
-  void add_experts(std::string_view name, Path path, const Meaning& meaning, const Coordinates& rank,
-                   std::uint32_t stored, const Part& part);
-  void add_pieces(std::string_view name, Path path, std::uint32_t stored, const Pieces& pieces);
-
-  Catalog& catalog_;
-  CatalogBuilder builder_;
-  Arena& arena_;
-  torch_save::SavedFiles& files_;
-  const Save& save_;
-  HashMap<std::string_view, Whole> wholes_;
-};
-
-std::string TensorAssembler::counted(std::string_view name, std::int64_t stage, std::int64_t chunk) const {
-  const std::optional<std::int64_t> layer = layer_in(name);
-  if (!layer) return std::string(name);
-  return with_layer(name, *layer + layers_of(catalog_, save_, stage, chunk).begin);
-}
-
-Meaning TensorAssembler::meaning(std::string_view name, std::int64_t stage, std::int64_t chunk) const {
-  const Arguments& arguments = save_.arguments;
-  Meaning meaning = meaning_of(counted(name, stage, chunk), arguments.gated);
-  if (arguments.tied && meaning.name == "output_layer.weight") meaning.name = "embedding.word_embeddings.weight";
-  if (meaning.cut || arguments.tensor == 1) return meaning;
-  const ChunkStates& held = save_.ranks_of(stage).front().chunks[static_cast<std::size_t>(chunk)];
-  meaning.cut = cut_of_down_projection(name, *held.tensors.find(name));
-  if (meaning.cut) return meaning;
-  throw Error(ErrorCode::kUnsupported, fmt::format("cannot join the tensor-parallel parts of '{}'", name))
-      .in_file(catalog_.files[save_.ranks_of(stage).front().file].path)
-      .of_tensor(name)
-      .because("it is unknown whether ranks have parts or copies of it");
-}
-
-std::optional<Cut> TensorAssembler::cut_of_down_projection(std::string_view name, const TensorView& view) const {
-  std::int64_t whole_rows = 0;
-  if (name.ends_with(".linear_q_down_proj.weight")) whole_rows = save_.arguments.query_rows;
-  if (name.ends_with(".linear_kv_down_proj.weight")) whole_rows = save_.arguments.key_rows;
-  if (whole_rows == 0 || view.shape.empty()) return std::nullopt;
-  return cut_by_rows(view.shape[0], whole_rows, save_.arguments.tensor);
-}
-
-std::uint32_t TensorAssembler::store(std::size_t rank, std::uint32_t file, const TensorView& view) {
-  StoredTensor stored = torch_save::stored_tensor(view, files_.storage_of(file, view));
-  stored.rank = static_cast<std::int32_t>(rank);
-  return builder_.add_stored(stored);
-}
-
-void TensorAssembler::add(std::string_view name, Path path, const Meaning& meaning, std::size_t rank,
-                          std::uint32_t stored, const Part& part) {
-  const RankStates& states = save_.ranks[rank];
-  try {
-    if (meaning.experts != Meaning::Experts::kNone) return add_experts(name, path, meaning, states.rank, stored, part);
-    const TensorRank tensor{states.rank.tensor, save_.arguments.tensor};
-    add_pieces(name, path, stored, pieces_of(part, meaning.cut.value_or(Cut::kNot), tensor));
-  } catch (Error& error) {
-    throw error.in_file(catalog_.files[states.file].path).of_tensor(name);
-  }
-}
-
-void TensorAssembler::add_state(std::string_view state, const Meaning& meaning, std::size_t rank, std::uint32_t stored,
-                                const Part& part) {
-  const std::string_view name = arena_.copy(fmt::format("optimizer.state.{}.{}", state, meaning.name));
-  const std::span<PathPart> container = arena_.array<PathPart>(3);
-  container[0] = PathPart::of_key("optimizer");
-  container[1] = PathPart::of_key("state");
-  container[2] = PathPart::of_key(state);
-  const std::size_t head = name.size() - meaning.name.size();
-  add(name, Path(container, PathPart::of_key(name.substr(head))), meaning, rank, stored, part);
-}
-
-void TensorAssembler::add_experts(std::string_view name, Path path, const Meaning& meaning, const Coordinates& rank,
-                                  std::uint32_t stored, const Part& part) {
-  const std::int64_t experts = save_.arguments.experts, here = experts / save_.arguments.expert;
-  if (meaning.expert >= here) {
-    throw Error(ErrorCode::kCorruption, "a rank has fewer experts according to the arguments")
-        .of_kind(FindingKind::kIndexMismatch)
-        .expected(fmt::format("less than {}", here))
-        .found(meaning.expert);
-  }
-  const Cut cut = meaning.cut.value_or(Cut::kNot);
-  const TensorRank tensor{rank.tensor, save_.arguments.tensor};
-  std::int64_t expert = rank.expert * here + meaning.expert;
-  if (meaning.experts == Meaning::Experts::kOne) {
-    return add_pieces(name, path, stored, pieces_of_expert(part, cut, tensor, expert, experts));
-  }
-  arena_.charge(Charge::kChunks, here);
-  for (const Part& each : packed_experts(part, meaning.experts == Meaning::Experts::kFirstPacked, here)) {
-    add_pieces(name, path, stored, pieces_of_expert(each, cut, tensor, expert++, experts));
-  }
-}
-
-void TensorAssembler::add_pieces(std::string_view name, Path path, std::uint32_t stored, const Pieces& pieces) {
-  const DType dtype = catalog_.stored[stored].dtype;
-  Whole& whole = wholes_.try_emplace(name, Whole{path, arena_.dims(pieces.whole), dtype}).value;
-  if (whole.dtype != dtype || !std::ranges::equal(whole.shape.span(), pieces.whole)) {
-    throw Error(ErrorCode::kCorruption, fmt::format("ranks store '{}' with different shapes or dtypes", name))
-        .of_kind(FindingKind::kShapeMismatch)
-        .expected(fmt::format("{} {}", dtype_name(whole.dtype), to_string(whole.shape)));
-  }
-  for (const Piece& piece : pieces.pieces) {
-    arena_.charge(Charge::kChunks);
-    whole.chunks.push_back(
-        {arena_.dims(piece.offsets), arena_.dims(piece.sizes), arena_.dims(piece.strides), piece.first, stored});
-  }
-}
-
-void TensorAssembler::finish() {
-  for (const auto& [name, whole] : wholes_.entries()) {
-    builder_.begin(name, whole.path, whole.dtype, whole.shape);
-    for (const Chunk& chunk : whole.chunks) builder_.add_chunk(chunk);
-  }
-}
 
 // The states of a torch optimizer, which numbers parameters, by the parameters' names.
 // Source: megatron/core/optimizer/{__init__,optimizer}.py of Megatron-Core 0.16.1.
@@ -359,9 +206,8 @@ bool add_indexed_states(TensorAssembler& wholes, Arena& arena, const Save& save)
     for (const State& state : all[rank].states()) {
       const Parameter& parameter = all[rank].parameters()[state.parameter];
       const Meaning meaning = wholes.meaning(parameter.name, stage, static_cast<std::int64_t>(parameter.chunk));
-      const Dims shape = state.view.shape, strides = state.view.strides;
       wholes.add_state(state.name, meaning, rank, wholes.store(rank, save.ranks[rank].file, state.view),
-                       {{shape.begin(), shape.end()}, {strides.begin(), strides.end()}, state.view.first});
+                       part_of(state.view.shape, state.view.strides, state.view.first));
     }
   }
   return true;
@@ -579,9 +425,8 @@ class FlatMerge {
 
   void add(const FlatParameter& parameter, const Meaning& meaning, std::string_view state, std::size_t rank,
            std::uint32_t stored, std::int64_t first) {
-    const Dims shape = parameter.shape, strides = row_major_strides(arena_, shape);
     wholes_.add_state(state == "param" ? kMasters : state, meaning, rank, stored,
-                      {{shape.begin(), shape.end()}, {strides.begin(), strides.end()}, first + parameter.begin});
+                      part_of(parameter.shape, row_major_strides(arena_, parameter.shape), first + parameter.begin));
   }
 
   TensorAssembler& wholes_;
@@ -626,7 +471,7 @@ class Merge {
         const RankStates& states = save_.ranks[rank];
         const TensorView& view = *states.chunks[chunk].tensors.find(name);
         wholes_.add(whole, {}, meaning, rank, wholes_.store(rank, states.file, view),
-                    {{view.shape.begin(), view.shape.end()}, {view.strides.begin(), view.strides.end()}, view.first});
+                    part_of(view.shape, view.strides, view.first));
       }
     }
     for (const auto& [name, value] : first.objects.entries()) {
