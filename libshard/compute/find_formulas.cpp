@@ -65,32 +65,20 @@ class ModuleFormula {
   static constexpr std::uint32_t kNone = kNoIndex;
 
   void take(const QuantizedMember& member) {
-    const std::string_view name = catalog_.tensors[member.tensor].name;
-    const auto keep_first = [&](std::uint32_t& place) { (place == kNone ? place : repeated_) = member.tensor; };
+    const std::string_view name = at(member.tensor).name;
+    const std::array<std::pair<Role, std::uint32_t*>, 8> places{
+        {{Role::kWeight, &weight_},
+         {Role::kScale, &scale_},
+         {Role::kSecondScale, &second_},
+         {Role::kZeroPoint, &zeros_},
+         {Role::kShape, &shape_},
+         {Role::kGroupIndex, &group_index_},
+         {Role::kCodeBook, name.ends_with("nested_quant_map") ? &nested_book_ : &book_},
+         {Role::kDescription, &description_}}};
     if (is_input_factor(name)) input_factor_ = member.tensor;
-    switch (member.role) {
-      case Role::kWeight:
-        return keep_first(weight_);
-      case Role::kScale:
-        return keep_first(scale_);
-      case Role::kSecondScale:
-        return keep_first(second_);
-      case Role::kZeroPoint:
-        return keep_first(zeros_);
-      case Role::kShape:
-        return keep_first(shape_);
-      case Role::kGroupIndex:
-        return keep_first(group_index_);
-      case Role::kCodeBook:
-        return keep_first(name.ends_with("nested_quant_map") ? nested_book_ : book_);
-      case Role::kDescription:
-        return keep_first(description_);
-      case Role::kOther:
-        if (describes_form(name)) layout_ = member.tensor;
-        return;
-      case Role::kActivationScale:
-      case Role::kCacheScale:
-        return;
+    if (member.role == Role::kOther && describes_form(name)) layout_ = member.tensor;
+    for (const auto& [role, place] : places) {
+      if (role == member.role) (*place == kNone ? *place : repeated_) = member.tensor;
     }
   }
 

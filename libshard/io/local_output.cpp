@@ -11,14 +11,9 @@
 #include <exception>
 #include <functional>
 #include <map>
-#include <memory>
 #include <optional>
 #include <span>
 #include <sstream>
-#include <string>
-#include <string_view>
-#include <type_traits>
-#include <vector>
 
 #include "libshard/core/bytes.h"
 #include "libshard/core/checked.h"
@@ -26,9 +21,7 @@
 #include "libshard/core/parallel.h"
 #include "libshard/io/destination.h"
 #include "libshard/io/file_writer.h"
-#include "libshard/io/local_disk.h"
 #include "libshard/io/local_left.h"
-#include "libshard/io/output.h"
 #include "libshard/io/paths.h"
 
 namespace shard {
@@ -195,7 +188,7 @@ class LocalPart final : public OutputPart {
   }
   /// Calls `open` with the folder that contains the file, and its name there.
   template <class Open>
-  std::invoke_result_t<Open, LocalFolder&, std::string> at(const std::string& path, const Open& open) {
+  std::unique_ptr<FileWriter> at(const std::string& path, const Open& open) {
     if (!is_folder_) return open(*sibling_, name_);
     const std::size_t name = path.rfind('/') + 1;
     return open(folder_at(path.substr(0, name)), path.substr(name));
@@ -249,12 +242,6 @@ void fail_swapped(const LocalFolder& parent, const std::string& sibling) {
   throw Error(ErrorCode::kResource, "cannot write: the folder of the staged output was moved or replaced")
       .in_file(join_path(parent.path(), sibling))
       .because("another process renamed it in its parent folder while the output was being written");
-}
-
-/// \param sibling  the root's, opened; `name` is DST's.
-std::unique_ptr<OutputPart> make_local_part(std::unique_ptr<LocalFolder> sibling, const std::string& name,
-                                            const Staged& staged, bool sync) {
-  return std::make_unique<LocalPart>(std::move(sibling), name, staged, sync);
 }
 
 constexpr const char* kOldCompanion = "old-companion";  ///< A name in the sibling, with which it is removed.
@@ -578,7 +565,7 @@ class LocalStore final : public OutputStore {
     const Staged staged = Staged::of_token(token, parent_->status().device);
     std::unique_ptr<LocalFolder> sibling = parent_->open_folder(staged.sibling);
     if (!is_same(sibling->status(), staged.status)) fail_swapped(*parent_, staged.sibling);
-    return make_local_part(std::move(sibling), to_.name, staged, options_.sync);
+    return std::make_unique<LocalPart>(std::move(sibling), to_.name, staged, options_.sync);
   }
 
  private:
