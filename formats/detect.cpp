@@ -7,7 +7,6 @@
 #include <array>
 #include <optional>
 #include <span>
-#include <vector>
 
 #include "formats/foreign.h"
 #include "formats/plugins.h"

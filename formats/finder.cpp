@@ -11,7 +11,6 @@
 #include <utility>
 
 #include "formats/registry.h"
-#include "libshard/core/error.h"
 #include "libshard/core/name_pattern.h"
 #include "libshard/core/parse_number.h"
 #include "libshard/core/suffixes.h"

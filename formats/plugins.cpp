@@ -4,8 +4,6 @@
 
 #include <algorithm>
 #include <array>
-#include <string>
-#include <utility>
 
 #include "formats/hdf5_source.h"
 #include "formats/registry.h"

@@ -12,7 +12,6 @@
 #include "formats/parts/zip/zip.h"
 #include "formats/torch/check_saved.h"
 #include "libshard/core/digest.h"
-#include "libshard/core/error.h"
 #include "libshard/core/findings.h"
 
 namespace shard::dcp {

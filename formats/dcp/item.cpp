@@ -8,7 +8,6 @@
 #include "formats/parts/pickle/foreign_holder.h"
 #include "formats/parts/pickle/pickle.h"
 #include "formats/torch/source_zip.h"
-#include "formats/torch/tensor_pickle.h"
 #include "libshard/core/bytes.h"
 #include "libshard/core/checked.h"
 #include "libshard/core/error.h"

@@ -5,13 +5,11 @@
 #include <algorithm>
 #include <numeric>
 #include <tuple>
-#include <utility>
 
 #include "formats/dcp/check_items.h"
 #include "libshard/core/box.h"
 #include "libshard/core/checked.h"
 #include "libshard/core/error.h"
-#include "libshard/core/findings.h"
 #include "libshard/core/parallel.h"
 
 namespace shard::dcp {

@@ -4,17 +4,11 @@
 
 #include <algorithm>
 #include <array>
-#include <cstdint>
-#include <string>
-#include <string_view>
-#include <vector>
 
 #include "formats/dcp/block_runs.h"
 #include "formats/parts/pickle/attributes.h"
-#include "formats/parts/pickle/pickle.h"
 #include "libshard/catalog/tree.h"
 #include "libshard/core/box.h"
-#include "libshard/core/error.h"
 #include "libshard/core/hash_table.h"
 #include "libshard/core/short_text.h"
 #include "libshard/core/value.h"

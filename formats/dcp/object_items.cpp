@@ -3,26 +3,15 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cstdint>
 #include <limits>
-#include <span>
-#include <string>
 #include <utility>
-#include <vector>
 
 #include "formats/dcp/check_items.h"
-#include "formats/dcp/item_store.h"
-#include "formats/dcp/metadata.h"
-#include "formats/dcp/objects.h"
-#include "formats/dcp/rank_copies.h"
 #include "formats/parts/pickle/attributes.h"
 #include "formats/torch/saved_file.h"
-#include "libshard/catalog/catalog.h"
 #include "libshard/catalog/catalog_builder.h"
-#include "libshard/catalog/originals.h"
 #include "libshard/catalog/tree.h"
 #include "libshard/core/error.h"
-#include "libshard/core/findings.h"
 #include "libshard/core/object_faults.h"
 #include "libshard/io/paths.h"
 #include "libshard/io/source_store.h"

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <functional>
-#include <span>
 #include <utility>
 
 #include "formats/parts/pickle/pickle.h"
@@ -15,7 +14,6 @@
 #include "libshard/catalog/tree.h"
 #include "libshard/core/bytes.h"
 #include "libshard/core/digest.h"
-#include "libshard/core/error.h"
 #include "libshard/core/hash_table.h"
 #include "libshard/core/parse_number.h"
 #include "libshard/core/value_equality.h"

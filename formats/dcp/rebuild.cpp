@@ -10,7 +10,6 @@
 #include "formats/parts/zip/scan.h"
 #include "formats/torch/tensor_pickle.h"
 #include "libshard/core/box.h"
-#include "libshard/core/error.h"
 #include "libshard/core/hash_table.h"
 #include "libshard/io/paths.h"
 

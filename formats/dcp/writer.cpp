@@ -6,18 +6,14 @@
 #include <cstdint>
 #include <deque>
 #include <span>
-#include <string>
 #include <string_view>
 #include <utility>
-#include <vector>
 
-#include "formats/dcp/flatten.h"
 #include "formats/dcp/metadata.h"
 #include "formats/torch/placed_zip.h"
 #include "formats/torch/saved_zip.h"
 #include "formats/torch/tensor_pickle.h"
 #include "libshard/catalog/catalog.h"
-#include "libshard/checkpoint/writer.h"
 #include "libshard/core/checked.h"
 #include "libshard/core/digest.h"
 #include "libshard/core/error.h"

@@ -5,7 +5,6 @@
 #include <set>
 #include <string>
 #include <tuple>
-#include <utility>
 #include <vector>
 
 #include "formats/dcp_hf/format.h"

@@ -5,7 +5,6 @@
 
 #include <algorithm>
 
-#include "formats/deepspeed/states.h"
 #include "libshard/catalog/catalog_builder.h"
 #include "libshard/catalog/selection/pattern_sets.h"
 #include "libshard/core/box.h"

@@ -16,7 +16,6 @@
 #include "libshard/core/box.h"
 #include "libshard/core/checked.h"
 #include "libshard/core/error.h"
-#include "libshard/core/hash_table.h"
 #include "libshard/core/value_equality.h"
 
 namespace shard::deepspeed {

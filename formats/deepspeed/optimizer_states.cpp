@@ -9,7 +9,6 @@
 #include "formats/deepspeed/states.h"
 #include "formats/deepspeed/tag_folder.h"
 #include "formats/torch/tensor_finder.h"
-#include "libshard/core/checked.h"
 
 namespace shard::deepspeed {
 

@@ -1,6 +1,5 @@
 #include "formats/deepspeed/state_trees.h"
 
-#include <algorithm>
 #include <array>
 
 #include "formats/parts/pickle/attributes.h"

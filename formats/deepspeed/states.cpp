@@ -2,7 +2,6 @@
 
 #include <span>
 
-#include "formats/parts/pickle/attributes.h"
 #include "formats/torch/tensor_finder.h"
 
 namespace shard::deepspeed {

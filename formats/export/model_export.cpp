@@ -3,10 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <functional>
-#include <set>
-#include <string_view>
-#include <utility>
 
 #include "formats/parts/quantization/config.h"
 #include "formats/registry.h"

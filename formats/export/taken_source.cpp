@@ -3,8 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <optional>
-#include <string_view>
 #include <utility>
 
 #include "formats/export/model_folder.h"

@@ -12,7 +12,6 @@
 
 #include "formats/hdf5/chunk_filters.h"
 #include "formats/parts/decoded_view/decoded_view.h"
-#include "libshard/core/checked.h"
 #include "libshard/core/error.h"
 
 namespace shard::hdf5 {

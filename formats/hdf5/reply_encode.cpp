@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <cstring>
 #include <type_traits>
 
 #include "formats/hdf5/reply.h"

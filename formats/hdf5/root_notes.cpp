@@ -3,8 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <utility>
-#include <vector>
 
 #include "formats/hdf5/entry_paths.h"
 #include "formats/hdf5/values.h"

@@ -10,7 +10,6 @@
 #include "formats/hdf5_source.h"
 #include "formats/parts/hf_index/folder_names.h"
 #include "formats/parts/hf_index/index_file.h"
-#include "formats/parts/hf_index/indexed_folder.h"
 #include "formats/parts/json/json_cursor.h"
 #include "libshard/core/error.h"
 #include "libshard/core/sort_unique.h"

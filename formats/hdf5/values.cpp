@@ -6,7 +6,6 @@
 #include <bit>
 #include <cstring>
 #include <limits>
-#include <vector>
 
 #include "formats/hdf5/datatype.h"
 #include "formats/parts/pickle/nodes.h"

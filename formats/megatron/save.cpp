@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <functional>
 
 #include "formats/megatron/names.h"
 #include "formats/megatron_tracker.h"

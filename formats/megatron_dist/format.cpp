@@ -1,8 +1,6 @@
 #include "formats/megatron_dist/format.h"
 
 #include <algorithm>
-#include <array>
-#include <string_view>
 
 #include "formats/foreign.h"
 #include "formats/megatron_dist/save_folder.h"

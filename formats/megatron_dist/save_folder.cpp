@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <span>
 
 #include "formats/megatron_tracker.h"
 #include "formats/parts/json/json_cursor.h"

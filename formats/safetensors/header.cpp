@@ -8,7 +8,6 @@
 #include <atomic>
 #include <cstddef>
 #include <utility>
-#include <vector>
 
 #include "formats/parts/json/json_cursor.h"
 #include "libshard/core/box.h"

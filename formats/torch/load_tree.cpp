@@ -2,12 +2,8 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
-
-#include "formats/torch/saved_file.h"
 #include "formats/torch/unnamed_tensors.h"
 #include "libshard/core/error.h"
-#include "libshard/core/short_text.h"
 
 namespace shard::torch_save {
 

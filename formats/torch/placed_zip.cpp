@@ -5,16 +5,13 @@
 #include <algorithm>
 #include <cassert>
 #include <span>
-#include <string>
 #include <utility>
-#include <vector>
 
 #include "formats/torch/saved_file.h"
 #include "formats/torch/unnamed_tensors.h"
 #include "libshard/core/box.h"
 #include "libshard/core/digest.h"
 #include "libshard/core/error.h"
-#include "libshard/io/file_writer.h"
 
 namespace shard::torch_save {
 

@@ -9,7 +9,6 @@
 
 #include "formats/parts/hf_index/folder_names.h"
 #include "formats/parts/hf_index/index_file.h"
-#include "formats/parts/hf_index/indexed_folder.h"
 #include "formats/parts/zip/bytes.h"
 #include "formats/torch/foreign_classes.h"
 #include "formats/torch/legacy_file.h"

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <vector>
 
 #include "formats/parts/pickle/foreign_holder.h"
 #include "formats/parts/zip/zip.h"

@@ -3,14 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cstdint>
 #include <cstring>
-#include <memory>
 #include <mutex>
-#include <span>
-#include <string>
 #include <utility>
-#include <vector>
 
 #include "formats/parts/decoded_view/decoded_view.h"
 #include "formats/parts/decoded_view/view_cache.h"
@@ -25,7 +20,6 @@
 #include "libshard/core/parallel.h"
 #include "libshard/io/open_files.h"
 #include "libshard/io/paths.h"
-#include "libshard/io/source_store.h"
 
 namespace shard::torch_save {
 

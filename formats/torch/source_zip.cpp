@@ -3,9 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <string>
-#include <string_view>
-#include <vector>
 
 #include "libshard/core/bytes.h"
 #include "libshard/core/error.h"

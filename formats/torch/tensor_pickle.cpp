@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <optional>
 
 #include "formats/parts/pickle/attributes.h"
 #include "formats/parts/pickle/numpy_values.h"

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <numeric>
 
 #include "formats/torch_ranks/pickled_object.h"
 #include "formats/torch_ranks/shardings.h"

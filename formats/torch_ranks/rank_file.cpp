@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <vector>
 
 #include "formats/torch/saved_file.h"
 #include "formats/torch_ranks/dtensor_reader.h"

@@ -12,7 +12,6 @@
 #include <utility>
 #include <vector>
 
-#include "formats/parts/pickle/opcodes.h"
 #include "formats/torch/foreign_classes.h"
 #include "formats/torch/reader.h"
 #include "formats/torch/saved_reader.h"

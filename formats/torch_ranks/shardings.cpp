@@ -4,7 +4,6 @@
 #include <limits>
 #include <map>
 #include <numeric>
-#include <span>
 
 #include "libshard/core/key_text.h"
 

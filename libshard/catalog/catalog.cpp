@@ -1,9 +1,7 @@
 #include "libshard/catalog/catalog.h"
 
 #include <algorithm>
-#include <compare>
 #include <limits>
-#include <optional>
 
 #include "libshard/core/box.h"
 #include "libshard/core/checked.h"

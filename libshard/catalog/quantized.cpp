@@ -2,8 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cstdint>
-#include <string_view>
 #include <utility>
 
 #include "libshard/core/hash_table.h"

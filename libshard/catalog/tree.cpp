@@ -5,9 +5,7 @@
 #include <algorithm>
 #include <cassert>
 #include <optional>
-#include <string>
 #include <utility>
-#include <vector>
 
 #include "libshard/core/error.h"
 #include "libshard/core/hash_table.h"

@@ -8,15 +8,11 @@
 #include <cmath>
 #include <cstring>
 #include <numeric>
-#include <optional>
-#include <span>
 #include <string_view>
 #include <tuple>
-#include <utility>
 
 #include "libshard/catalog/element_counts.h"
 #include "libshard/catalog/originals.h"
-#include "libshard/compare/pass.h"
 #include "libshard/core/parallel.h"
 #include "libshard/core/parse_number.h"
 #include "libshard/core/value_equality.h"

@@ -5,7 +5,6 @@
 #include <cstdint>
 
 #include "libshard/catalog/element_counts.h"
-#include "libshard/compare/pass.h"
 #include "libshard/core/parallel.h"
 #include "libshard/exec/buffer_pool.h"
 #include "libshard/exec/reading_groups.h"

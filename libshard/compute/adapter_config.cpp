@@ -6,7 +6,6 @@
 #include <array>
 #include <cmath>
 #include <nlohmann/json.hpp>
-#include <utility>
 
 #include "libshard/catalog/selection/pattern_sets.h"
 #include "libshard/core/error.h"

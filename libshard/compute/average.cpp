@@ -8,10 +8,8 @@
 #include <utility>
 
 #include "libshard/catalog/quantized.h"
-#include "libshard/compute/computed_reader.h"
 #include "libshard/compute/operand.h"
 #include "libshard/compute/unrounded_reader.h"
-#include "libshard/core/checked.h"
 #include "libshard/core/error.h"
 
 namespace shard {

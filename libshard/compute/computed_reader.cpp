@@ -6,13 +6,10 @@
 #include <array>
 #include <cmath>
 #include <cstring>
-#include <functional>
 #include <mutex>
 #include <numeric>
 #include <span>
-#include <string>
 #include <utility>
-#include <vector>
 
 #include "libshard/catalog/catalog_builder.h"
 #include "libshard/compute/rounded_rows.h"

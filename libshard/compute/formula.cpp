@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstddef>
-#include <utility>
 
 #include "libshard/catalog/catalog.h"
 #include "libshard/core/box.h"

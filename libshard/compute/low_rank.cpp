@@ -1,8 +1,6 @@
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <cstddef>
-#include <cstring>
 #include <vector>
 
 #include "libshard/compute/operand.h"

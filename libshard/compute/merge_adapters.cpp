@@ -8,7 +8,6 @@
 #include <optional>
 #include <string_view>
 #include <utility>
-#include <vector>
 
 #include "libshard/compute/adapter_parts.h"
 #include "libshard/compute/computed_reader.h"

@@ -3,10 +3,8 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <cstddef>
 #include <cstring>
 #include <type_traits>
-#include <vector>
 
 #include "libshard/core/processor.h"
 #include "libshard/exec/small_float.h"

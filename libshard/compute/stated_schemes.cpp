@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <array>
 #include <concepts>
-#include <cstdint>
 #include <span>
 #include <vector>
 

@@ -2,8 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
-
 #include "libshard/core/box.h"
 #include "libshard/core/error.h"
 

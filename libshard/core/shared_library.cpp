@@ -9,7 +9,6 @@
 #include <cassert>
 #include <filesystem>
 #include <new>
-#include <string_view>
 
 #include "libshard/core/error.h"
 

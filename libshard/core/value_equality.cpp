@@ -1,10 +1,7 @@
 #include "libshard/core/value_equality.h"
 
 #include <span>
-#include <utility>
 #include <vector>
-
-#include "libshard/core/hash_table.h"
 
 namespace shard {
 

@@ -1,11 +1,8 @@
 #include "libshard/exec/clones.h"
 
-#include <algorithm>
 #include <set>
 
 #include "libshard/exec/line_pairs.h"
-#include "libshard/io/file_writer.h"
-#include "libshard/io/local_disk.h"
 
 namespace shard {
 

@@ -6,9 +6,7 @@
 
 #include "libshard/core/checked.h"
 #include "libshard/exec/runs.h"
-#include "libshard/exec/tile_feed.h"
 #include "libshard/plan/grid.h"
-#include "libshard/plan/overlaps.h"
 
 namespace shard {
 

@@ -5,15 +5,10 @@
 #include <algorithm>
 #include <cstddef>
 #include <memory>
-#include <optional>
-#include <span>
 #include <vector>
 
 #include "libshard/core/digest.h"
 #include "libshard/core/error.h"
-#include "libshard/core/parallel.h"
-#include "libshard/exec/buffer_pool.h"
-#include "libshard/exec/checksums.h"
 #include "libshard/exec/clones.h"
 #include "libshard/exec/device_worker.h"
 #include "libshard/exec/piece_reader.h"
@@ -21,11 +16,8 @@
 #include "libshard/exec/store_copies.h"
 #include "libshard/exec/strided_copy.h"
 #include "libshard/exec/tile_boxes.h"
-#include "libshard/exec/tile_feed.h"
-#include "libshard/exec/tile_log.h"
 #include "libshard/exec/tile_work.h"
 #include "libshard/exec/tile_writer.h"
-#include "libshard/io/file_writer.h"
 #include "libshard/plan/grid.h"
 #include "libshard/plan/overlaps.h"
 

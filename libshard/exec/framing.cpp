@@ -5,7 +5,6 @@
 
 #include "libshard/core/bytes.h"
 #include "libshard/core/digest.h"
-#include "libshard/io/file_writer.h"
 
 namespace shard {
 

@@ -9,7 +9,6 @@
 #include "libshard/exec/runs.h"
 #include "libshard/exec/strided_copy.h"
 #include "libshard/exec/transpose.h"
-#include "libshard/plan/order.h"
 
 namespace shard {
 

@@ -6,7 +6,6 @@
 #include <atomic>
 #include <cassert>
 #include <cstring>
-#include <memory>
 #include <vector>
 
 #include "libshard/catalog/layouts/flat_run.h"

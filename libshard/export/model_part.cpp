@@ -5,16 +5,10 @@
 
 #include <algorithm>
 #include <array>
-#include <cstdint>
 #include <map>
 #include <span>
-#include <string>
-#include <string_view>
-#include <tuple>
 #include <utility>
-#include <vector>
 
-#include "libshard/catalog/catalog.h"
 #include "libshard/core/error.h"
 #include "libshard/export/adapter.h"
 

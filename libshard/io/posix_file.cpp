@@ -1,25 +1,20 @@
 #include "libshard/io/posix_file.h"
 
 #include <dirent.h>
-#include <fcntl.h>
 #include <fmt/format.h>
 #include <linux/magic.h>
-#include <sys/stat.h>
 #include <sys/syscall.h>
-#include <sys/vfs.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <atomic>
-#include <cerrno>
 #include <map>
 #include <mutex>
 #include <new>
 #include <system_error>
 
 #include "libshard/core/parallel.h"
-#include "libshard/io/file_writer.h"
 #include "libshard/io/page_cache.h"
 
 namespace shard::posix {

@@ -5,9 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <limits>
-#include <memory>
 #include <set>
-#include <string>
 
 #include "libshard/core/checked.h"
 #include "libshard/core/digest.h"
@@ -15,13 +13,11 @@
 #include "libshard/core/short_text.h"
 #include "libshard/core/sort_unique.h"
 #include "libshard/exec/store_copies.h"
-#include "libshard/io/output.h"
 #include "libshard/job/copy_run.h"
 #include "libshard/job/exchange_schedule.h"
 #include "libshard/job/file_shares.h"
 #include "libshard/job/journal.h"
 #include "libshard/job/manifest_run.h"
-#include "libshard/job/topology.h"
 #include "libshard/ranks/collective_step.h"
 
 namespace shard {

@@ -5,21 +5,15 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
-#include <chrono>
 #include <cstddef>
-#include <cstdint>
 #include <set>
 #include <span>
 #include <string>
-#include <vector>
 
 #include "libshard/catalog/catalog.h"
 #include "libshard/core/error.h"
 #include "libshard/core/parallel.h"
-#include "libshard/exec/checksums.h"
-#include "libshard/job/topology.h"
 #include "libshard/ranks/collective_step.h"
-#include "libshard/ranks/group.h"
 #include "libshard/ranks/wire.h"
 
 namespace shard {

@@ -7,7 +7,6 @@
 #include <array>
 #include <numeric>
 #include <thread>
-#include <utility>
 
 #include "libshard/core/checked.h"
 #include "libshard/core/error.h"

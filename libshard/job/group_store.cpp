@@ -4,10 +4,7 @@
 
 #include <algorithm>
 #include <array>
-#include <map>
 #include <set>
-#include <span>
-#include <vector>
 
 #include "libshard/core/digest.h"
 #include "libshard/core/error.h"

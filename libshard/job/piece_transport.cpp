@@ -1,7 +1,6 @@
 #include "libshard/job/piece_transport.h"
 
 #include <cassert>
-#include <deque>
 #include <mutex>
 #include <utility>
 #include <vector>

@@ -10,7 +10,6 @@
 #include "libshard/io/local_output.h"
 #include "libshard/io/paths.h"
 #include "libshard/job/topology.h"
-#include "libshard/manifest/manifest.h"
 #include "libshard/ranks/wire.h"
 
 namespace shard {

@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "libshard/core/checked.h"
-#include "libshard/plan/order.h"
 
 namespace shard {
 

@@ -1,6 +1,5 @@
 #include "libshard/plan/order.h"
 
-#include <algorithm>
 #include <numeric>
 
 namespace shard {

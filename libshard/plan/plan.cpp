@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <compare>
 
-#include "libshard/core/box.h"
 #include "libshard/core/checked.h"
 #include "libshard/core/error.h"
 #include "libshard/plan/fold.h"

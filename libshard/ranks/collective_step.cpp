@@ -4,15 +4,11 @@
 
 #include <algorithm>
 #include <atomic>
-#include <condition_variable>
-#include <exception>
-#include <mutex>
 #include <numeric>
 #include <optional>
 #include <system_error>
 #include <thread>
 
-#include "libshard/core/error.h"
 #include "libshard/ranks/wire.h"
 
 namespace shard {

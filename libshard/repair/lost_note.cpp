@@ -3,12 +3,10 @@
 #include <algorithm>
 #include <array>
 #include <nlohmann/json.hpp>
-#include <string_view>
 
 #include "libshard/core/checked.h"
 #include "libshard/core/error.h"
 #include "libshard/core/json_builder.h"
-#include "libshard/core/json_writer.h"
 
 namespace shard {
 

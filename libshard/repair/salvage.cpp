@@ -2,7 +2,6 @@
 
 #include <utility>
 
-#include "libshard/core/findings.h"
 #include "libshard/io/paths.h"
 
 namespace shard {

@@ -3,14 +3,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <functional>
-#include <memory>
 #include <mutex>
 #include <optional>
 #include <utility>
 #include <vector>
 
-#include "libshard/catalog/originals.h"
 #include "libshard/core/budget.h"
 #include "libshard/core/checked.h"
 #include "libshard/core/hash_table.h"

@@ -1,7 +1,5 @@
 #include "libshard/stores/c_store.h"
 
-#include <utility>
-
 #include "libshard/io/paths.h"
 #include "libshard/io/url_path.h"
 #include "libshard/stores/url_store.h"

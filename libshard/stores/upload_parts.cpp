@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
-#include <utility>
 
 #include "libshard/core/error.h"
 #include "libshard/core/parallel.h"

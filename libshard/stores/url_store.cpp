@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <array>
-#include <string_view>
 
 #include "libshard/core/error.h"
 #include "libshard/core/shared_library.h"

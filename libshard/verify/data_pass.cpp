@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cstring>
 
 #include "libshard/catalog/catalog_builder.h"
 #include "libshard/core/box.h"

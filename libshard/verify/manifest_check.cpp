@@ -7,7 +7,6 @@
 #include "libshard/core/error.h"
 #include "libshard/core/short_text.h"
 #include "libshard/io/paths.h"
-#include "libshard/manifest/manifest.h"
 #include "libshard/ranks/wire.h"
 
 namespace shard {

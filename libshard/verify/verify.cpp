@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <array>
-#include <map>
 
 #include "libshard/core/budget.h"
 #include "libshard/core/error.h"

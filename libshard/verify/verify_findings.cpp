@@ -4,7 +4,6 @@
 #include <string_view>
 #include <tuple>
 
-#include "libshard/core/findings.h"
 #include "libshard/io/paths.h"
 #include "libshard/ranks/wire.h"
 

@@ -4,14 +4,9 @@
 #include <ATen/MemoryOverlap.h>
 
 #include <algorithm>
-#include <cstdint>
-#include <functional>
 #include <memory>
-#include <stop_token>
-#include <string>
 #include <unordered_set>
 #include <utility>
-#include <vector>
 
 #include "formats/detect.h"
 #include "libshard/catalog/catalog_builder.h"
@@ -23,7 +18,6 @@
 #include "libshard/exec/cast.h"
 #include "libshard/exec/execute.h"
 #include "libshard/io/file_writer.h"
-#include "libshard/io/local_disk.h"
 #include "libshard/ranks/collective_step.h"
 #include "shardtorch/checkpoint/saved_state.h"
 #include "shardtorch/checkpoint/saving.h"

@@ -1,7 +1,6 @@
 // Copies of a tensor, tensors like another one, and functions that fill a tensor. Sources: _tensor_ops.py and
 // _random_ops.py in torch/distributed/tensor/_ops (torch 2.11).
 #include <algorithm>
-#include <array>
 
 #include "shardtorch/dtensor/operators.h"
 #include "shardtorch/errors.h"

@@ -4,10 +4,8 @@
 
 #include <algorithm>
 #include <array>
-#include <optional>
 
 #include "shardtorch/dtensor/operators.h"
-#include "shardtorch/errors.h"
 
 namespace shard::dtensor {
 

@@ -2,7 +2,6 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
-#include <utility>
 
 #include "shardtorch/dtensor/redistribute.h"
 #include "shardtorch/errors.h"

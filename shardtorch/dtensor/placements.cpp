@@ -1,7 +1,6 @@
 #include "shardtorch/dtensor/placements.h"
 
 #include <optional>
-#include <utility>
 
 #include "shardtorch/errors.h"
 

@@ -3,7 +3,6 @@
 #include <array>
 #include <numeric>
 #include <optional>
-#include <utility>
 
 #include "shardtorch/dtensor/operators.h"
 #include "shardtorch/errors.h"

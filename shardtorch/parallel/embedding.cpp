@@ -4,7 +4,6 @@
 
 #include <optional>
 #include <type_traits>
-#include <utility>
 
 #include "shardtorch/parallel/layer.h"
 #include "shardtorch/parallel/lookup.h"

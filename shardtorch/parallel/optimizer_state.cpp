@@ -4,7 +4,6 @@
 #include <ATen/core/ivalue.h>
 #include <torch/optim/adam.h>
 #include <torch/optim/adamw.h>
-#include <torch/optim/optimizer.h>
 #include <torch/optim/sgd.h>
 
 #include <algorithm>

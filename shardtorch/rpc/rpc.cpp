@@ -12,13 +12,9 @@
 
 #include <algorithm>
 #include <atomic>
-#include <chrono>
 #include <mutex>
 #include <span>
-#include <string>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
-#include <torch/csrc/distributed/c10d/Store.hpp>
-#include <unordered_map>
 #include <vector>
 
 #include "libshard/ranks/group.h"

@@ -4,10 +4,8 @@
 #include <array>
 #include <cstdint>
 #include <exception>
-#include <functional>
 #include <ranges>
 #include <span>
-#include <string>
 #include <string_view>
 
 #include "libshard/core/digest.h"

@@ -6,7 +6,6 @@
 #include <functional>
 #include <map>
 #include <optional>
-#include <utility>
 
 #include "shardtorch/errors.h"
 #include "shardtorch/sharded_tensor/sharded_tensor_impl.h"

@@ -3,10 +3,8 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
-#include <array>
 #include <filesystem>
 #include <random>
-#include <utility>
 
 #include "libshard/core/error.h"
 #include "libshard/ranks/wire.h"

@@ -3,7 +3,6 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
-#include <string>
 
 #include "libshard/core/box.h"
 #include "libshard/ranks/wire.h"

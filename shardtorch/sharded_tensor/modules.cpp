@@ -1,7 +1,6 @@
 #include "shardtorch/sharded_tensor/modules.h"
 
 #include <algorithm>
-#include <utility>
 
 #include "shardtorch/errors.h"
 #include "shardtorch/sharded_tensor/agree.h"

@@ -10,7 +10,6 @@
 #include <utility>
 
 #include "libshard/core/box.h"
-#include "shardtorch/errors.h"
 #include "shardtorch/sharded_tensor/local_metadata.h"
 #include "shardtorch/sharded_tensor/sharded_tensor_impl.h"
 

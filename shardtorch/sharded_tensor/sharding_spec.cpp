@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <optional>
-#include <utility>
 
 #include "libshard/catalog/layouts/split.h"
 #include "libshard/core/box.h"

@@ -1,9 +1,7 @@
 #include "shardtorch/state/state_dict.h"
 
 #include <ATen/ATen.h>
-#include <torch/nn/module.h>
 
-#include <functional>
 #include <mutex>
 #include <unordered_set>
 #include <utility>

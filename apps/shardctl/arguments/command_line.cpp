@@ -12,8 +12,6 @@
 
 #include "apps/shardctl/arguments/option_tree.h"
 #include "apps/shardctl/request/command_text.h"
-#include "apps/shardctl/request/request.h"
-#include "apps/shardctl/session/session.h"
 #include "libshard/core/nearest.h"
 #include "libshard/core/parse_number.h"
 #include "libshard/io/small_text.h"

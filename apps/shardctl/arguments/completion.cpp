@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <map>
 #include <set>
-#include <vector>
 
 #include "apps/shardctl/arguments/option_tree.h"
 #include "apps/shardctl/request/command_text.h"

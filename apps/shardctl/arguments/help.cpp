@@ -4,7 +4,6 @@
 
 #include <array>
 #include <utility>
-#include <vector>
 
 #include "apps/shardctl/arguments/option_tree.h"
 #include "apps/shardctl/request/request.h"

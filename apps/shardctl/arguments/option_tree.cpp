@@ -7,7 +7,6 @@
 #include <optional>
 #include <type_traits>
 
-#include "apps/shardctl/request/request.h"
 #include "apps/shardctl/session/device.h"
 #include "formats/registry.h"
 #include "libshard/ranks/launch.h"

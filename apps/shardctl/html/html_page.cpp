@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 #include <openssl/evp.h>
 
-#include <algorithm>
 #include <array>
 #include <exception>
 #include <ostream>

@@ -7,8 +7,6 @@
 #include <span>
 
 #include "apps/shardctl/render/json_parts.h"
-#include "apps/shardctl/request/request.h"
-#include "apps/shardctl/text/text_sink.h"
 #include "apps/shardctl/text/units.h"
 #include "formats/parts/hf_index/folder_names.h"
 #include "libshard/core/short_text.h"

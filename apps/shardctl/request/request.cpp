@@ -6,7 +6,6 @@
 #include <array>
 #include <cmath>
 
-#include "libshard/core/error.h"
 #include "libshard/core/parse_number.h"
 
 namespace shard::app {

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <array>
-#include <chrono>
 
 #include "apps/shardctl/request/command_text.h"
 #include "apps/shardctl/session/versions.h"

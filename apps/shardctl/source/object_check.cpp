@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <set>
-#include <string>
 #include <utility>
 
 #include "apps/shardctl/request/command_text.h"
@@ -16,7 +15,6 @@
 #include "libshard/catalog/originals.h"
 #include "libshard/core/error.h"
 #include "libshard/core/hash_table.h"
-#include "libshard/core/short_text.h"
 #include "libshard/core/value_walk.h"
 #include "libshard/export/model_part.h"
 

@@ -6,10 +6,8 @@
 #include <algorithm>
 #include <array>
 
-#include "apps/shardctl/request/request.h"
 #include "apps/shardctl/session/ranks.h"
 #include "formats/parts/hf_index/folder_names.h"
-#include "formats/registry.h"
 #include "libshard/catalog/selection/glob.h"
 #include "libshard/compute/computed_reader.h"
 #include "libshard/core/error.h"

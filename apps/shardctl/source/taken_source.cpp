@@ -3,9 +3,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include <algorithm>
 #include <optional>
-#include <string_view>
 
 #include "apps/shardctl/session/ranks.h"
 #include "apps/shardctl/source/source.h"

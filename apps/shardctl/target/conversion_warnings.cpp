@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <set>
 
 #include "apps/shardctl/source/inspect_numbers.h"
 #include "formats/megatron_tracker.h"

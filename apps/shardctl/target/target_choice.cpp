@@ -7,7 +7,6 @@
 #include <functional>
 
 #include "apps/shardctl/request/command_text.h"
-#include "apps/shardctl/request/request.h"
 #include "formats/plugins.h"
 #include "formats/registry.h"
 #include "libshard/catalog/selection/glob.h"

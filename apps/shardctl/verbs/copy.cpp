@@ -9,18 +9,14 @@
 #include <string_view>
 #include <utility>
 
-#include "apps/shardctl/render/copy.h"
 #include "apps/shardctl/render/report.h"
 #include "apps/shardctl/request/command_text.h"
-#include "apps/shardctl/request/request.h"
 #include "apps/shardctl/session/device.h"
 #include "apps/shardctl/session/progress.h"
 #include "apps/shardctl/session/ranks.h"
-#include "apps/shardctl/session/session.h"
 #include "apps/shardctl/session/versions.h"
 #include "apps/shardctl/source/cast_choice.h"
 #include "apps/shardctl/source/object_check.h"
-#include "apps/shardctl/source/source.h"
 #include "apps/shardctl/target/conversion_warnings.h"
 #include "apps/shardctl/target/target_choice.h"
 #include "apps/shardctl/text/units.h"

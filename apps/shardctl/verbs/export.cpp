@@ -28,7 +28,6 @@
 #include "libshard/export/model_part.h"
 #include "libshard/export/reference_check.h"
 #include "libshard/export/tied_weights.h"
-#include "libshard/io/paths.h"
 #include "libshard/map/passes/undo.h"
 
 namespace shard::app {

@@ -7,7 +7,6 @@
 #include "apps/shardctl/session/ranks.h"
 #include "apps/shardctl/source/cast_choice.h"
 #include "apps/shardctl/verbs/verbs.h"
-#include "formats/registry.h"
 #include "libshard/core/error.h"
 #include "libshard/core/object_faults.h"
 #include "libshard/core/short_text.h"

@@ -6,9 +6,7 @@
 #include <memory>
 #include <ostream>
 #include <span>
-#include <stop_token>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "apps/shardctl/request/request.h"

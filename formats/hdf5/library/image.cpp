@@ -5,7 +5,6 @@
 #include <cassert>
 #include <cstring>
 #include <limits>
-#include <memory>
 #include <vector>
 
 namespace shard::hdf5 {

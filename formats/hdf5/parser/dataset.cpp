@@ -7,9 +7,7 @@
 #include <string>
 
 #include "formats/hdf5/described.h"
-#include "formats/hdf5/library/handle.h"
 #include "formats/hdf5/parser/describe.h"
-#include "formats/hdf5/parser/entry_arena.h"
 #include "formats/hdf5/parser/lzf_filter.h"
 #include "libshard/core/box.h"
 

@@ -1,7 +1,6 @@
 #include "formats/hdf5/parser/describe.h"
 
 #include <algorithm>
-#include <cstring>
 #include <functional>
 #include <limits>
 #include <memory>

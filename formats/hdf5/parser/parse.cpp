@@ -11,14 +11,11 @@
 #include <array>
 #include <csignal>
 #include <cstdint>
-#include <cstdlib>
 #include <cstring>
-#include <initializer_list>
 #include <limits>
 #include <new>
 #include <optional>
 #include <set>
-#include <span>
 #include <string>
 #include <string_view>
 

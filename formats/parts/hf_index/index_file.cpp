@@ -4,9 +4,7 @@
 
 #include <algorithm>
 #include <iterator>
-#include <span>
 
-#include "formats/parts/json/json_cursor.h"
 #include "libshard/core/error.h"
 #include "libshard/core/hash_table.h"
 #include "libshard/core/json_writer.h"

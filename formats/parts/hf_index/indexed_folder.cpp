@@ -4,12 +4,9 @@
 
 #include <algorithm>
 #include <iterator>
-#include <optional>
 #include <set>
 #include <utility>
 
-#include "formats/parts/hf_index/folder_names.h"
-#include "libshard/core/error.h"
 #include "libshard/core/short_text.h"
 #include "libshard/io/paths.h"
 

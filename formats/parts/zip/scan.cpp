@@ -6,13 +6,11 @@
 #include <array>
 #include <cstring>
 #include <optional>
-#include <tuple>
 
 #include "formats/parts/decoded_view/decoded_view.h"
 #include "formats/parts/zip/bytes.h"
 #include "formats/parts/zip/directory.h"
 #include "libshard/core/bytes.h"
-#include "libshard/core/checked.h"
 #include "libshard/core/digest.h"
 #include "libshard/core/error.h"
 #include "libshard/core/hash_table.h"

@@ -6,7 +6,6 @@
 #include <numeric>
 #include <utility>
 
-#include "libshard/core/box.h"
 #include "libshard/core/checked.h"
 #include "libshard/core/error.h"
 

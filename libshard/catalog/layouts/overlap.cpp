@@ -1,7 +1,6 @@
 #include "libshard/catalog/layouts/overlap.h"
 
 #include <algorithm>
-#include <cstdint>
 #include <vector>
 
 #include "libshard/core/box.h"

@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <numeric>
-#include <optional>
 
 #include "libshard/core/box.h"
 #include "libshard/core/error.h"

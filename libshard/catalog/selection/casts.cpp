@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <map>
 #include <optional>
-#include <utility>
 
 #include "libshard/catalog/selection/glob.h"
 #include "libshard/core/nearest.h"

@@ -4,11 +4,6 @@
 #include <re2/re2.h>
 
 #include <algorithm>
-#include <functional>
-#include <memory>
-#include <string>
-#include <string_view>
-#include <vector>
 
 #include "libshard/catalog/selection/casts.h"
 #include "libshard/catalog/selection/glob.h"

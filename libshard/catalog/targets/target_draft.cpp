@@ -6,7 +6,6 @@
 
 #include "libshard/catalog/bounds.h"
 #include "libshard/core/box.h"
-#include "libshard/core/checked.h"
 #include "libshard/core/hash_table.h"
 #include "libshard/core/short_text.h"
 

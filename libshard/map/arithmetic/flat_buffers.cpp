@@ -3,14 +3,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <optional>
 #include <tuple>
 
 #include "libshard/catalog/layouts/flat_run.h"
 #include "libshard/core/box.h"
 #include "libshard/core/checked.h"
 #include "libshard/core/error.h"
-#include "libshard/core/hash_table.h"
 #include "libshard/core/parse_number.h"
 #include "libshard/core/sort_unique.h"
 #include "libshard/map/documents/wrong.h"

@@ -1,16 +1,12 @@
 #include "libshard/map/documents/document_rules.h"
 
-#include <fmt/format.h>
 #include <fmt/ranges.h>
-#include <re2/re2.h>
 
-#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <optional>
 #include <string_view>
 
-#include "libshard/catalog/selection/pattern_sets.h"
 #include "libshard/core/box.h"
 
 namespace shard {

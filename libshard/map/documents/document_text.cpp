@@ -4,7 +4,6 @@
 #include <yaml.h>
 
 #include <string>
-#include <utility>
 
 #include "libshard/core/error.h"
 #include "libshard/core/json_builder.h"

@@ -8,7 +8,6 @@
 #include <nlohmann/json.hpp>
 
 #include "libshard/catalog/selection/pattern_sets.h"
-#include "libshard/core/error.h"
 #include "libshard/core/json_builder.h"
 #include "libshard/core/parse_number.h"
 #include "libshard/map/documents/document_rules.h"

@@ -4,9 +4,7 @@
 
 #include <algorithm>
 #include <array>
-#include <optional>
 #include <span>
-#include <vector>
 
 #include "libshard/catalog/catalog_builder.h"
 #include "libshard/core/box.h"

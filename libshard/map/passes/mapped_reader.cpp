@@ -3,17 +3,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <functional>
 #include <initializer_list>
 #include <iterator>
-#include <string>
-#include <string_view>
-#include <utility>
-#include <vector>
 
 #include "libshard/catalog/catalog_builder.h"
 #include "libshard/catalog/quantized.h"
-#include "libshard/checkpoint/reader.h"
 #include "libshard/core/box.h"
 #include "libshard/core/checked.h"
 #include "libshard/core/error.h"

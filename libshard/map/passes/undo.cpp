@@ -3,13 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cstdint>
-#include <functional>
 #include <optional>
 #include <set>
-#include <span>
 #include <utility>
-#include <vector>
 
 #include "libshard/catalog/catalog_builder.h"
 #include "libshard/core/box.h"
@@ -19,8 +15,6 @@
 #include "libshard/core/sort_unique.h"
 #include "libshard/map/arithmetic/block_check.h"
 #include "libshard/map/arithmetic/flat_buffers.h"
-#include "libshard/map/arithmetic/rule_parts.h"
-#include "libshard/map/documents/model_map.h"
 #include "libshard/map/documents/wrong.h"
 #include "libshard/map/matching/map_names.h"
 #include "libshard/map/passes/undo_flat.h"

@@ -6,8 +6,6 @@
 
 #include "libshard/catalog/selection/pattern_sets.h"
 #include "libshard/core/box.h"
-#include "libshard/core/checked.h"
-#include "libshard/core/error.h"
 #include "libshard/map/arithmetic/flat_buffers.h"
 #include "libshard/map/documents/resolve.h"
 #include "libshard/map/documents/wrong.h"

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cstring>
 #include <iterator>
-#include <utility>
 
 #include "libshard/core/checked.h"
 #include "libshard/stores/remote/place.h"
