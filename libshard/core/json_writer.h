@@ -78,6 +78,26 @@ class JsonWriter {
   /// Writes text that is already JSON.
   void literal(std::string_view text) { word(text); }
   void numbers(std::span<const std::int64_t> values);
+  /// An array of what `each` writes for every item.
+  template <class List, class Each>
+  void list(const List& items, const Each& each) {
+    begin_array();
+    for (const auto& item : items) each(item);
+    end_array();
+  }
+  /// An array of objects, whose members `write` writes for every item.
+  template <class List, class Write>
+  void objects(const List& items, const Write& write) {
+    list(items, [&](const auto& item) { object(item, write); });
+  }
+  /// The same, each object on a line of its own, indented by `spaces`.
+  template <class List, class Write>
+  void object_lines(int spaces, const List& items, const Write& write) {
+    list(items, [&](const auto& item) {
+      line(spaces);
+      object(item, write);
+    });
+  }
   /// Starts a new line, indented by `spaces`, before the next item.
   void line(int spaces) {
     if (!first_) put(",");
@@ -91,6 +111,12 @@ class JsonWriter {
   }
 
  private:
+  template <class Item, class Write>
+  void object(const Item& item, const Write& write) {
+    begin_object();
+    write(item);
+    end_object();
+  }
   /// Appends short texts by one call of the string: a document has millions of them.
   template <class... Texts>
   void put(const Texts&... texts) {

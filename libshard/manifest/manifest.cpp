@@ -21,26 +21,18 @@ namespace {
 void write_source(const Manifest& manifest, JsonWriter& out) {
   out.key("source"), out.begin_object();
   out.key("digest"), out.string(source_digest(manifest.source));
-  out.key("files"), out.begin_array();
-  for (const SourceFile& file : manifest.source) {
-    out.line(2);
-    out.begin_object();
+  out.key("files"), out.object_lines(2, manifest.source, [&](const SourceFile& file) {
     out.key("path"), out.string(file.path);
     out.key("bytes"), out.number(file.bytes);
     out.key("modified_ns"), out.number(file.modified_ns);
     out.key("ends"), out.string(file.ends);
-    out.end_object();
-  }
-  out.end_array();
+  });
   out.end_object();
 }
 
 void write_files(const Manifest& manifest, JsonWriter& out) {
   const std::size_t digits = hex_digits(manifest.algorithm);
-  out.key("files"), out.begin_array();
-  for (const ManifestFile& file : manifest.files) {
-    out.line(2);
-    out.begin_object();
+  out.key("files"), out.object_lines(2, manifest.files, [&](const ManifestFile& file) {
     out.key("path"), out.string(file.path);
     out.key("bytes"), out.number(file.bytes);
     if (file.rank) out.key("rank"), out.number(*file.rank);
@@ -51,9 +43,7 @@ void write_files(const Manifest& manifest, JsonWriter& out) {
       out.string(std::string_view(file.blocks).substr(at, digits));
     }
     out.end_array();
-    out.end_object();
-  }
-  out.end_array();
+  });
 }
 
 void write_layout(const Manifest& manifest, JsonWriter& out) {

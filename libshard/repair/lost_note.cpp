@@ -48,22 +48,16 @@ Error malformed(const char* why) {
 std::string_view name_of(Loss::What what) { return kWhats[static_cast<std::size_t>(what)]; }
 
 void write_loss(JsonWriter& json, const Loss& loss) {
-  json.begin_object();
   json.key("what"), json.string(name_of(loss.what));
   json.key("name"), json.string_or_null(loss.name);
   json.key("dtype"), json.string_or_null(loss.dtype);
   json.key("shape"), loss.shape ? json.numbers(*loss.shape) : json.null();
-  json.key("boxes"), json.begin_array();
-  for (const LostBox& box : loss.boxes) {
-    json.begin_object();
+  json.key("boxes"), json.objects(loss.boxes, [&](const LostBox& box) {
     json.key("offsets"), json.numbers(box.offsets);
     json.key("sizes"), json.numbers(box.sizes);
-    json.end_object();
-  }
-  json.end_array();
+  });
   json.key("file"), json.string_or_null(loss.file);
   json.key("why"), json.string(loss.why);
-  json.end_object();
 }
 
 std::string dump_lost_note(std::span<const Loss> losses, std::int64_t unlisted) {
@@ -72,9 +66,8 @@ std::string dump_lost_note(std::span<const Loss> losses, std::int64_t unlisted) 
   json.begin_object();
   json.key("schema"), json.string(kSchema);
   json.key("count"), json.number(checked_add(std::ssize(losses), unlisted));
-  json.key("lost"), json.begin_array();
-  for (const Loss& loss : losses.first(std::min(losses.size(), kMostNoted))) write_loss(json, loss);
-  json.end_array();
+  json.key("lost"), json.objects(losses.first(std::min(losses.size(), kMostNoted)),
+                                 [&](const Loss& loss) { write_loss(json, loss); });
   json.end_object();
   return note;
 }

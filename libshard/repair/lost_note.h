@@ -29,7 +29,7 @@ struct LostNote {
 
 /// "tensor", "object" or "file".
 std::string_view name_of(Loss::What what);
-/// Writes a loss as an object with the keys above.
+/// Writes the members of a loss, with the keys above.
 void write_loss(JsonWriter& json, const Loss& loss);
 
 /// \param unlisted  the number of further losses, which earlier notes counted without listing them

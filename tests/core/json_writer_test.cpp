@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <random>
@@ -140,6 +141,21 @@ TEST(JsonWriter, CompactHasNoSpaces) {
   json.member_name("b"), json.null();
   json.end_object();
   EXPECT_EQ(out, R"({"a":[1,-2],"b":null})");
+}
+
+TEST(JsonWriter, ListsHaveAnItemForEach) {
+  std::string out;
+  JsonWriter json(out);
+  const std::array<int, 2> items{1, 2};
+  json.begin_object();
+  json.key("list"), json.list(items, [&](int item) { json.number(item); });
+  json.key("objects"), json.objects(items, [&](int item) { json.key("n"), json.number(item); });
+  json.key("lines"), json.object_lines(2, items, [&](int item) { json.key("n"), json.number(item); });
+  json.key("none"), json.objects(std::array<int, 0>(), [&](int) { json.null(); });
+  json.end_object();
+  EXPECT_EQ(out,
+            "{\"list\": [1, 2], \"objects\": [{\"n\": 1}, {\"n\": 2}], \"lines\": [\n  {\"n\": 1},\n  {\"n\": 2}], "
+            "\"none\": []}");
 }
 
 TEST(JsonWriter, EndsLinesBeforeClosingBrackets) {

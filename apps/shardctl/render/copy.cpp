@@ -29,16 +29,11 @@ void write_export(JsonWriter& json, const ExportReport& report) {
   json.key("reference"), json.string_or_null(report.reference);
   json.key("checked"), json.boolean(report.is_checked);
   json.key("renamed"), json.number(report.renamed);
-  json.key("renames");
-  json.begin_array();
-  for (const auto& [from, to] : report.renames) {
-    json.line(2);
-    json.begin_object();
+  json.key("renames"), json.object_lines(2, report.renames, [&](const auto& each) {
+    const auto& [from, to] = each;
     json.key("from"), json.string(from);
     json.key("to"), json.string(to);
-    json.end_object();
-  }
-  json.end_array();
+  });
   json.key("tensors_left_out"), json.number(report.other_tensors);
   json.key("objects_left_out"), json.number(report.objects);
   write_texts(json, "tied", report.tied);
@@ -157,13 +152,7 @@ constexpr std::size_t kShownLosses = 10;
 void write_salvage(JsonWriter& json, const Salvage* salvage) {
   if (salvage == nullptr) return;
   json.line(1);
-  json.key("lost");
-  json.begin_array();
-  for (const Loss& loss : salvage->losses()) {
-    json.line(2);
-    write_loss(json, loss);
-  }
-  json.end_array();
+  json.key("lost"), json.object_lines(2, salvage->losses(), [&](const Loss& loss) { write_loss(json, loss); });
   write_texts(json, "repaired", salvage->mended());
 }
 

@@ -49,35 +49,25 @@ void write_chunk(JsonWriter& json, const Catalog& catalog, const Chunk& chunk) {
 void write_placements(JsonWriter& json, const Catalog& catalog, const Tensor& tensor, const Context& context) {
   json.key("placements");
   if (tensor.sharding == kNoIndex) return json.null();
-  json.begin_array();
-  for (const Placement& placement : catalog.shardings[tensor.sharding].placements) json.string(to_string(placement));
-  json.end_array();
+  json.list(catalog.shardings[tensor.sharding].placements,
+            [&](const Placement& placement) { json.string(to_string(placement)); });
   json.key("mesh"), json.number(context.meshes.of_sharding[tensor.sharding]);
 }
 
 /// Lists the meshes. Tensors refer to them by index.
 void write_meshes(JsonWriter& json, const Meshes& meshes) {
-  json.key("meshes"), json.begin_array();
-  for (const Sharding* sharding : meshes.list) {
-    json.line(2);
-    json.begin_object();
-    json.key("axes"), json.begin_array();
-    for (const MeshAxis& axis : sharding->mesh) {
-      json.begin_object();
+  json.key("meshes"), json.object_lines(2, meshes.list, [&](const Sharding* sharding) {
+    json.key("axes"), json.objects(sharding->mesh, [&](const MeshAxis& axis) {
       json.key("name"), json.string_or_null(axis.name);
       json.key("size"), json.number(axis.size);
-      json.end_object();
-    }
-    json.end_array();
+    });
     json.key("ranks"), json.numbers(ranks_of(*sharding));
-    json.end_object();
-  }
-  json.end_array();
+  });
 }
 
+/// Writes the members of a tensor.
 void write_tensor(JsonWriter& json, const Catalog& catalog, const SelectedTensor& selected, const Context& context) {
   const Tensor& tensor = catalog.tensors[selected.source];
-  json.begin_object();
   json.key("name"), json.string(selected.name);
   write_path(json, selected.name, selected.path, context);
   json.key("dtype"), json.string(dtype_name(selected.dtype));
@@ -87,25 +77,21 @@ void write_tensor(JsonWriter& json, const Catalog& catalog, const SelectedTensor
   const auto first = context.aliases.first_of(selected);
   json.key("alias_of"), first ? json.string(*first) : json.null();
   if (tensor.rank >= 0) json.key("rank"), json.number(tensor.rank);
-  json.key("chunks"), json.begin_array();
-  for (const Chunk& chunk : catalog.chunks_of(tensor)) {
+  json.key("chunks"), json.list(catalog.chunks_of(tensor), [&](const Chunk& chunk) {
     if (tensor.chunk_count > 1) json.line(4);
     write_chunk(json, catalog, chunk);
-  }
-  json.end_array();
-  json.end_object();
+  });
 }
 
+/// Writes the members of an object.
 void write_object(JsonWriter& json, const Catalog& catalog, const SelectedObject& selected, const Context& context) {
   const Object& object = catalog.objects[selected.source];
-  json.begin_object();
   json.key("name"), json.string(selected.name);
   write_path(json, selected.name, selected.path, context);
   json.key("type"), json.string(value_type(object.value));
   json.key("value"), write_value(json, object.value);
   if (!is_scalar(object.value)) json.key("summary"), json.string(value_text(catalog, object.value, kObjectPreview));
   if (object.rank >= 0) json.key("rank"), json.number(object.rank);
-  json.end_object();
 }
 
 void write_head(JsonWriter& json, const OpenSource& source, const Selection& selection) {
@@ -129,14 +115,10 @@ void write_head(JsonWriter& json, const OpenSource& source, const Selection& sel
   const std::vector<QuantizedCount> counts = quantized_counts(catalog);
   if (counts.empty()) return;
   json.line(1);
-  json.key("quantized"), json.begin_array();
-  for (const QuantizedCount& count : counts) {
-    json.begin_object();
+  json.key("quantized"), json.objects(counts, [&](const QuantizedCount& count) {
     json.key("form"), json.string(quantized_form_name(count.form));
     json.key("modules"), json.number(count.modules);
-    json.end_object();
-  }
-  json.end_array();
+  });
 }
 
 }  // namespace
@@ -150,19 +132,13 @@ void render_json(JsonWriter& json, const OpenSource& source, const Selection& se
   json.line(1);
   write_meshes(json, context.meshes);
   json.line(1);
-  json.key("tensors"), json.begin_array();
-  for (const SelectedTensor& tensor : selection.tensors) {
-    json.line(2);
+  json.key("tensors"), json.object_lines(2, selection.tensors, [&](const SelectedTensor& tensor) {
     write_tensor(json, catalog, tensor, context);
-  }
-  json.end_array();
+  });
   json.line(1);
-  json.key("objects"), json.begin_array();
-  for (const SelectedObject& object : selection.objects) {
-    json.line(2);
+  json.key("objects"), json.object_lines(2, selection.objects, [&](const SelectedObject& object) {
     write_object(json, catalog, object, context);
-  }
-  json.end_array();
+  });
   json.line(1);
   json.key("metadata"), json.begin_object();
   for (const auto& [name, value] : catalog.metadata) {

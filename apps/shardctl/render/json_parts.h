@@ -19,9 +19,7 @@ void write_files(JsonWriter& json, std::span<const File> files, std::span<const 
 /// Writes a range of texts as a list under a key.
 template <class Texts>
 void write_texts(JsonWriter& json, std::string_view key, const Texts& texts) {
-  json.key(key), json.begin_array();
-  for (const std::string_view text : texts) json.string(text);
-  json.end_array();
+  json.key(key), json.list(texts, [&](const std::string_view text) { json.string(text); });
 }
 
 /// Writes `libraries`: versions by name.

@@ -146,10 +146,7 @@ void ProgressMeter::draw_json(const Figures& now, const std::vector<int>& awaite
   json.key("seconds"), json.literal(fmt::format("{:.3f}", now.seconds));
   json.key("bytes_per_second"), json.literal(fmt::format("{:.1f}", now.bytes_per_second));
   json.key("seconds_left"), json.literal(now.seconds_left ? fmt::format("{:.3f}", *now.seconds_left) : "null");
-  json.key("waiting_for");
-  json.begin_array();
-  for (const int each : awaited) json.number(each);
-  json.end_array();
+  json.key("waiting_for"), json.list(awaited, [&](const int each) { json.number(each); });
   json.key("rank"), rank ? json.number(*rank) : json.null();
   json.end_object();
   json.end_line();

@@ -29,9 +29,7 @@ void print_version_json(Session& session) {
   json.key("schema"), json.string("shardctl.version/1");
   json.key("version"), json.string(own_version());
   json.key("compiler"), json.string(compiler());
-  json.key("formats"), json.begin_array();
-  for (const std::string& name : format_names()) json.string(name);
-  json.end_array();
+  json.key("formats"), json.list(format_names(), [&](const std::string& name) { json.string(name); });
   write_libraries(json);
   json.end_object();
   json.end_line();
@@ -48,16 +46,12 @@ std::string version_or_empty(DeviceVersion version) { return version == 0 ? std:
 std::string capability(const DeviceInfo& device) { return fmt::format("{}.{}", device.major, device.minor); }
 
 void write_devices(JsonWriter& json, const DeviceSystem& system) {
-  json.key("devices"), json.begin_array();
-  for (const DeviceInfo& device : system.devices) {
-    json.begin_object();
+  json.key("devices"), json.objects(system.devices, [&](const DeviceInfo& device) {
     json.key("name"), json.string(fmt::format("cuda:{}", device.number));
     json.key("model"), json.string(device.name);
     json.key("compute_capability"), json.string(capability(device));
     json.key("memory_bytes"), json.number(device.memory_bytes);
-    json.end_object();
-  }
-  json.end_array();
+  });
   json.key("devices_problem"), json.string_or_null(system.problem);
   json.key("cuda_driver"), json.string_or_null(version_or_empty(system.driver));
   json.key("cuda_runtime"), json.string_or_null(version_or_empty(system.runtime));

@@ -173,13 +173,9 @@ void optional_real(JsonWriter& json, std::string_view name, const std::optional<
 
 /// Pairs of exponent and count.
 void write_histogram(JsonWriter& json, std::string_view name, const Histogram& histogram) {
-  json.key(name), json.begin_array();
-  for (const HistogramBin& bin : histogram) {
-    json.begin_array();
-    json.number(bin.exponent), json.number(bin.count);
-    json.end_array();
-  }
-  json.end_array();
+  json.key(name), json.list(histogram, [&](const HistogramBin& bin) {
+    json.begin_array(), json.number(bin.exponent), json.number(bin.count), json.end_array();
+  });
 }
 
 void write_values(JsonWriter& json, const TensorPair& pair, Dims shape) {

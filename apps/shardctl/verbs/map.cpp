@@ -31,15 +31,10 @@ void print_list(Session& session) {
     JsonWriter json(session.out);
     json.begin_object();
     json.key("schema"), json.string("shardctl.maps/1");
-    json.key("maps"), json.begin_array();
-    for (const BuiltinMap& map : builtin_maps()) {
-      json.line(2);
-      json.begin_object();
+    json.key("maps"), json.object_lines(2, builtin_maps(), [&](const BuiltinMap& map) {
       json.key("name"), json.string(map.name);
       json.key("description"), json.string(description_of(map));
-      json.end_object();
-    }
-    json.end_array();
+    });
     json.end_object();
     json.end_line();
     return;

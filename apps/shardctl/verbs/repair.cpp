@@ -46,15 +46,11 @@ void print_uploads_json(std::ostream& out, const std::string& url, const std::ve
   json.key("destination"), json.string(url);
   json.key("locked"), json.boolean(is_locked);
   json.key("removed"), json.boolean(is_removed);
-  json.key("uploads"), json.begin_array();
-  for (const LeftUpload& each : uploads) {
-    json.begin_object();
+  json.key("uploads"), json.objects(uploads, [&](const LeftUpload& each) {
     json.key("url"), json.string(each.url);
     json.key("parts"), json.number(each.parts);
     json.key("bytes"), json.number(each.bytes);
-    json.end_object();
-  }
-  json.end_array();
+  });
   json.end_object();
   json.end_line();
 }

@@ -223,20 +223,15 @@ void render_json(JsonWriter& json, const VerifyReport& report) {
   json.key("schema"), json.string("shardctl.verify/1");
   json.key("source"), json.string(report.label);
   json.key("ok"), json.boolean(report.ok());
-  json.key("findings"), json.begin_array();
-  for (const Finding& finding : report.findings) {
+  json.key("findings"), json.object_lines(2, report.findings, [&](const Finding& finding) {
     const Error& error = finding.error;
-    json.line(2);
-    json.begin_object();
     json.key("severity"), json.string(severity_name(finding));
     json.key("kind"), json.string(kind_name(*error.kind()));
     json.key("file"), json.string_or_null(error.file());
     json.key("tensor"), json.string_or_null(error.tensor());
     json.key("detail"), json.string(detail_of(error));
     json.key("not_read"), json.boolean(finding.severity == Severity::kUnread);
-    json.end_object();
-  }
-  json.end_array();
+  });
   json.line(1);
   json.key("checked"), json.begin_object();
   json.key("files"), json.number(report.counts.files);
