@@ -10,7 +10,6 @@
 #include <utility>
 
 #include "libshard/compute/adapter_parts.h"
-#include "libshard/compute/computed_reader.h"
 #include "libshard/compute/merged_weights.h"
 #include "libshard/compute/unrounded_reader.h"
 #include "libshard/core/box.h"

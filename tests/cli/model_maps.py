@@ -465,5 +465,6 @@ def read_rank(path):
 
 
 for check in (check_arithmetic, check_experts, check_adapters_of_fused_experts, check_names_of_version_5, check_experts_of_qwen3_vl,
-              check_rotary, check_heads, check_padding_and_replicas, check_aliases, check_last_row, check_names, check_like, check_config_beside, check_dtypes):
+              check_rotary, check_heads, check_padding_and_replicas, check_aliases, check_last_row, check_names, check_like,
+              check_config_beside, check_dtypes):
     check()
