@@ -155,14 +155,15 @@ class DcpReader : public Reader {
  private:
   Metadata read_metadata() { return read_files(find_metadata(store_, folder_, findings_, catalog_.warnings)); }
 
+  MetadataOptions metadata_options() const { return {opaque_globals_, form_.sets_short_apart, form_.names_megatron}; }
+
   Metadata read_files(const std::vector<MetadataFile>& files) {
     std::vector<RankMetadata> ranks;
     for (const MetadataFile& each : files) {
       const std::unique_ptr<RandomReader> file = store_.open_below(folder_, each.name);
       const std::vector<std::byte> bytes = shard::read_metadata(*file, 0, file->size(), *catalog_.arena);
       catalog_.files.push_back({each.name, file->size(), each.rank, file->identity()});
-      const MetadataOptions options{opaque_globals_, form_.sets_short_apart, form_.names_megatron};
-      ranks.push_back({each.rank, each.name, parse_metadata(*catalog_.arena, bytes, each.name, options)});
+      ranks.push_back({each.rank, each.name, parse_metadata(*catalog_.arena, bytes, each.name, metadata_options())});
     }
     metadata_files_ = static_cast<std::uint32_t>(catalog_.files.size());
     is_of_ranks_ = ranks.front().rank >= 0;
@@ -187,7 +188,7 @@ class DcpReader : public Reader {
     catalog_.files.push_back({std::string(kMetadataName), 0, -1});
     is_of_ranks_ = false;
     is_rebuilt_ = true;
-    return rebuild_metadata({store_, folder_, like, opaque_globals_}, why, *catalog_.arena, findings_, lost_items_);
+    return rebuild_metadata({store_, folder_, like, metadata_options()}, why, *catalog_.arena, findings_, lost_items_);
   }
 
   void fill_catalog(Metadata& metadata, bool metadata_only) {

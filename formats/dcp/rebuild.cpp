@@ -379,11 +379,19 @@ class Placer {
   std::size_t placed_ = 0;
 };
 
-Metadata read_like(const Source& like, Arena& arena, bool opaque_globals) {
+/// \throws Error kNotFound  it has no metadata either; kUnsupported  each of its ranks has its own. Others: as
+///   parse_metadata
+Metadata read_like(const Source& like, Arena& arena, const MetadataOptions& options) {
   const std::string& folder = like.paths.front();
+  std::vector<std::string> ignored;
+  if (const int rank = find_metadata(*like.store, folder, throwing_findings(), ignored).front().rank; rank >= 0) {
+    throw Error(ErrorCode::kUnsupported, fmt::format("cannot take the names of tensors from '{}'", folder))
+        .in_file(join_path(folder, fmt::format("__{}.metadata", rank)))
+        .because("each of its ranks has its own metadata (use_collectives=False)");
+  }
   const auto file = like.store->open_below(folder, std::string(kMetadataName));
   const std::vector<std::byte> bytes = shard::read_metadata(*file, 0, file->size(), arena);
-  Metadata metadata = parse_metadata(arena, bytes, join_path(folder, kMetadataName), {opaque_globals});
+  Metadata metadata = parse_metadata(arena, bytes, join_path(folder, kMetadataName), options);
   metadata.lost_note.clear();
   return metadata;
 }
@@ -443,11 +451,11 @@ Metadata rebuild_metadata(const RebuildFrom& from, const std::string& why, Arena
   FoundFiles found;
   for (const std::string& name : from.store.list(from.folder)) {
     if (file_numbers(name).rank < 0) continue;
-    found[name] = items_in(from.store.open_below(from.folder, name), from.opaque_globals, arena);
+    found[name] = items_in(from.store.open_below(from.folder, name), from.options.opaque_globals, arena);
   }
   const std::string reason = fmt::format("{}; {}", why.empty() ? ".metadata is lost" : why, summary(found));
   if (from.like == nullptr) throw Error(unnamed(from, reason).suggest(Remedy::kNameLike));
-  Metadata metadata = read_like(*from.like, arena, from.opaque_globals);
+  Metadata metadata = read_like(*from.like, arena, from.options);
   ExpectedFiles expected = expected_files(metadata);
   remove_stale(found, expected);
   std::map<std::string, Pairing> pairings;

@@ -46,7 +46,7 @@ struct RebuildFrom {
   const SourceStore& store;
   const std::string& folder;
   const Source* like;  ///< The other save's dcp folder; null if there is none.
-  bool opaque_globals;
+  MetadataOptions options;
 };
 
 /// Rebuilds the metadata. Its items that were not found are listed in `lost_items`. Items that were found but cannot be

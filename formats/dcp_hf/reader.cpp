@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
 #include <optional>
 #include <set>
 #include <string>
@@ -17,6 +18,7 @@
 #include "formats/parts/hf_index/indexed_folder.h"
 #include "formats/safetensors/header.h"
 #include "formats/safetensors/metadata.h"
+#include "libshard/core/box.h"
 #include "libshard/core/error.h"
 #include "libshard/core/short_text.h"
 #include "libshard/core/suffixes.h"
@@ -208,7 +210,8 @@ class DcpHfReader final : public Reader {
     if (has_lost_file_) refuse_unknown_shapes();
     pieces_.build(findings_);
     finish();
-    if (has_gap_) refuse_unknown_shapes();
+    const bool has_copies = warn_of_copies();
+    if (has_gap_ || has_copies) refuse_unknown_shapes();
   }
 
   const Catalog& catalog() const override { return catalog_; }
@@ -386,7 +389,8 @@ class DcpHfReader final : public Reader {
     throw Error(ErrorCode::kCorruption, "cannot find the shapes of the tensors")
         .in_file(source_.folder)
         .because(
-            "a shard is missing or cannot be read, and the others do not record whole shapes, so the last rows of a "
+            "a shard is missing, cannot be read or is a copy of another, and the others do not record whole shapes, so "
+            "the last rows of a "
             "tensor may be lost")
         .of_kind(FindingKind::kMissingFile);
   }
@@ -398,6 +402,37 @@ class DcpHfReader final : public Reader {
   void finish() {
     DetailedFindings detailed(findings_, [this](Error& error) { add_details(error); });
     validate_catalog(catalog_, detailed, threads_);
+  }
+
+  /// Warns of shards whose boxes are all in another shard, because torch stores each box once. If one is a copy,
+  /// tensors without a recorded shape seem smaller than they are. \returns whether there are any
+  bool warn_of_copies() {
+    std::vector<std::int64_t> boxes(catalog_.files.size());
+    std::map<std::pair<std::uint32_t, std::uint32_t>, std::int64_t> shared;
+    for (const Tensor& tensor : catalog_.tensors) {
+      const Chunk* first = nullptr;
+      for (const Chunk& chunk : catalog_.chunks_of(tensor)) {
+        if (is_empty(chunk.sizes)) continue;
+        const std::uint32_t file = catalog_.storage_of(chunk).file;
+        ++boxes[file];
+        const bool is_again = first != nullptr && first->offsets == chunk.offsets && first->sizes == chunk.sizes;
+        if (is_again) ++shared[{catalog_.storage_of(*first).file, file}];
+        if (!is_again) first = &chunk;
+      }
+    }
+    std::erase_if(shared, [&](const auto& each) {
+      return each.second < std::min(boxes[each.first.first], boxes[each.first.second]);
+    });
+    for (const auto& [pair, count] : shared) {
+      const std::string &a = catalog_.files[pair.first].path, &b = catalog_.files[pair.second].path;
+      const Error error = Error(ErrorCode::kCorruption, fmt::format("{} and {} contain the same boxes", a, b))
+                              .in_file(b)
+                              .of_kind(FindingKind::kRankMismatch)
+                              .because("torch stores each box once, so one may be a copy of the other");
+      findings_.warn(error);
+      catalog_.warnings.push_back(fmt::format("{}: {}", error.what(), error.why()));
+    }
+    return !shared.empty();
   }
 
   void add_details(Error& error) {

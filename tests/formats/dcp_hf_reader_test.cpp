@@ -89,6 +89,18 @@ TEST_F(DcpHfReader, OrdersFilesByRankWhateverTheirDigits) {
   EXPECT_EQ(folder.open()->catalog().world_size, 11);
 }
 
+TEST_F(DcpHfReader, AShardWithTheBoxesOfAnotherMayBeACopy) {
+  folder.put(kSecondName, kFirstHeader, kFirstData);
+  EXPECT_THAT(warnings(), Contains(HasSubstr(kFirstName + " and " + kSecondName + " contain the same boxes")));
+  CollectedFindings found;
+  OpenOptions options;
+  options.findings = &found;
+  folder.open(options);
+  ASSERT_EQ(found.warnings().size(), 2U);
+  EXPECT_EQ(found.warnings()[1].kind(), FindingKind::kRankMismatch);
+  EXPECT_EQ(found.warnings()[1].file(), kSecondName);
+}
+
 TEST_F(DcpHfReader, EqualPiecesAreReplicas) {
   folder.put("shard-00003-model-00001-of-00001.safetensors", kSecondHeader, kSecondData);
   const auto reader = folder.open();

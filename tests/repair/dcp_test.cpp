@@ -103,6 +103,19 @@ TEST_F(Dcp, WithoutMetadataIsNamedByAnotherSaveOfTheJob) {
   }
 }
 
+TEST_F(Dcp, TakesNoNamesFromASaveWithoutMetadataOfAllRanks) {
+  write("dcp", RanksLayout{2, 0}, "/other");
+  const std::string metadata = file("/other/.metadata");
+  remove("/c/.metadata");
+  remove("/other/.metadata");
+  repair(3, {"--like", "/other"});
+  EXPECT_EQ(result.at("file"), "/other/.metadata");
+  EXPECT_THAT(world.err, HasSubstr("an unfinished save has no .metadata"));
+  for (const char* name : {"/other/__0.metadata", "/other/__1.metadata"}) put(name, metadata);
+  repair(8, {"--like", "/other"});
+  EXPECT_THAT(world.err, HasSubstr("each of its ranks has its own metadata"));
+}
+
 TEST_F(Dcp, DoesNotReplaceTheCheckpointThatNamesItsTensors) {
   write("dcp", RanksLayout{2, 0}, "/other");
   remove("/c/.metadata");

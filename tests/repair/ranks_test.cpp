@@ -175,6 +175,13 @@ std::string piece_of_torch(int row, int column) {
                                 "12");
 }
 
+TEST_F(Ranks, WithACopyInThePlaceOfAShardOfTorchsDcpHfNoShapeIsCertain) {
+  put("/c/shard-00001-model-00001-of-00001.safetensors", piece_of_torch(0, 0));
+  put("/c/shard-00002-model-00001-of-00001.safetensors", piece_of_torch(0, 0));
+  repair(4);
+  EXPECT_THAT(world.err, HasSubstr("is a copy of another"));
+}
+
 TEST_F(Ranks, WithoutTheLastShardOfTorchsDcpHfNoShapeIsCertain) {
   put("/c/shard-00001-model-00001-of-00001.safetensors", piece_of_torch(0, 0));
   put("/c/shard-00002-model-00001-of-00001.safetensors", piece_of_torch(0, 1));
