@@ -356,7 +356,7 @@ SHARD_RANKS_TEST(DTensorOperators, WeighTheLossByTheTargetsThatCount) {
   expect_close(whole_gradient(logits), whole.grad(), "gradient");
 }
 
-/// Of 6 rows and 5 targets on 4 ranks, the parts differ on rank 2 only.
+/// Parts of 6 rows and of 5 targets on 4 ranks differ in size on rank 2 only.
 SHARD_RANKS_TEST(DTensorOperators, RefuseTargetsOfAnotherWholeSizeOnEveryRank) {
   const DeviceMeshPtr mesh = square();
   const DTensor logits = distribute_tensor(tensor_of("6x4", 0), mesh, {CutBy{0}, CutBy{0}});
