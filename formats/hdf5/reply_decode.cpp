@@ -279,10 +279,6 @@ void check_dataset(const Entry& entry, std::int64_t file_bytes) {
   }
 }
 
-}  // namespace
-
-namespace {
-
 /// The fields after the kind and the links of an entry. Each kind has its own fields.
 void decode_rest(Decoder& in, Entry& entry, std::int64_t file_bytes) {
   entry.object = in.number<std::uint64_t>();

@@ -108,10 +108,6 @@ bool is_plain(const Value& value, int depth = 0) {
   return true;
 }
 
-}  // namespace
-
-namespace {
-
 /// Every tensor and object as a placeholder, except the objects that `is_left_out` marks.
 std::vector<TreeEntry> placeholders(const Catalog& catalog, Value* placeholder, const std::vector<bool>& is_left_out) {
   std::vector<TreeEntry> entries;

@@ -126,10 +126,6 @@ int rank_of_worker(const std::string& name) {
   return worker->id;
 }
 
-}  // namespace
-
-namespace {
-
 /// Makes torch's functions that read or clear gradients of parameters throw if the gradients are those of local shards.
 /// Otherwise they would silently skip a sharded parameter.
 struct HandleAutogradMeta final : torch::autograd::AutogradMeta {
