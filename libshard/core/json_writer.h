@@ -109,6 +109,15 @@ class JsonWriter {
     put("\n");
     for (int i = 0; i < spaces; ++i) put(" ");
   }
+  /// A whole document: the schema, the members that `write` writes, and the end of the line.
+  template <class Write>
+  void document(std::string_view schema, const Write& write) {
+    begin_object();
+    key("schema"), string(schema);
+    write();
+    end_object();
+    end_line();
+  }
 
  private:
   template <class Item, class Write>

@@ -158,6 +158,13 @@ TEST(JsonWriter, ListsHaveAnItemForEach) {
             "\"none\": []}");
 }
 
+TEST(JsonWriter, DocumentsBeginWithTheirSchemaAndEndTheLine) {
+  std::string out;
+  JsonWriter json(out);
+  json.document("shardctl.x/1", [&] { json.key("a"), json.number(1); });
+  EXPECT_EQ(out, "{\"schema\": \"shardctl.x/1\", \"a\": 1}\n");
+}
+
 TEST(JsonWriter, EndsLinesBeforeClosingBrackets) {
   std::string out;
   JsonWriter json(out);

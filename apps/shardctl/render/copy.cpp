@@ -134,9 +134,8 @@ std::int64_t total_bytes(const CopyResult& result) {
 }
 
 /// The members that plans and results share.
-void write_head(JsonWriter& json, const Session& session, const char* schema, const WriteRequest& write,
-                const std::string& source, const CopyResult& result) {
-  json.key("schema"), json.string(schema);
+void write_head(JsonWriter& json, const Session& session, const WriteRequest& write, const std::string& source,
+                const CopyResult& result) {
   json.key("verb"), json.string(session.command.verb);
   json.key("source"), json.string(source);
   json.key("output"), json.string(write.path);
@@ -165,38 +164,36 @@ void write_reports(JsonWriter& json, const VerbReports& reports) {
 void plan_json(const Session& session, const WriteRequest& write, const std::string& source, const CopyResult& plan,
                const VerbReports& reports) {
   JsonWriter json(session.out);
-  json.begin_object();
-  write_head(json, session, "shardctl.plan/1", write, source, plan);
-  json.key("bytes_to_read"), json.number(plan.bytes_to_read);
-  json.key("bytes_to_write"), json.number(plan.bytes_to_write);
-  json.key("bytes_to_clone"), json.number(plan.bytes_to_clone);
-  json.key("copies"), json.number(plan.copies);
-  json.key("tiles"), json.number(plan.tiles);
-  json.key("memory_bytes"), json.number(plan.memory_bytes);
-  json.key("free_bytes"), json.number(plan.free_bytes);
-  write_texts(json, "warnings", plan.warnings);
-  write_reports(json, reports);
-  json.end_object();
-  json.end_line();
+  json.document("shardctl.plan/1", [&] {
+    write_head(json, session, write, source, plan);
+    json.key("bytes_to_read"), json.number(plan.bytes_to_read);
+    json.key("bytes_to_write"), json.number(plan.bytes_to_write);
+    json.key("bytes_to_clone"), json.number(plan.bytes_to_clone);
+    json.key("copies"), json.number(plan.copies);
+    json.key("tiles"), json.number(plan.tiles);
+    json.key("memory_bytes"), json.number(plan.memory_bytes);
+    json.key("free_bytes"), json.number(plan.free_bytes);
+    write_texts(json, "warnings", plan.warnings);
+    write_reports(json, reports);
+  });
 }
 
 /// Writes a shardctl.result/1 document.
 void result_json(const Session& session, const WriteRequest& write, const std::string& source, const CopyResult& result,
                  const Progress& progress, double seconds, bool is_unchanged, const VerbReports& reports) {
   JsonWriter json(session.out);
-  json.begin_object();
-  write_head(json, session, "shardctl.result/1", write, source, result);
-  json.key("bytes_read"), json.number(progress.bytes_read.load());
-  json.key("bytes_written"), json.number(progress.bytes_written.load());
-  json.key("bytes_cloned"), json.number(progress.bytes_cloned.load());
-  json.key("bytes_kept"), json.number(progress.bytes_kept.load());
-  json.key("cast_overflows"), json.number(progress.cast_overflows.load());
-  json.key("seconds"), json.real(seconds);
-  json.key("unchanged"), json.boolean(is_unchanged);
-  write_texts(json, "warnings", result.warnings);
-  write_reports(json, reports);
-  json.end_object();
-  json.end_line();
+  json.document("shardctl.result/1", [&] {
+    write_head(json, session, write, source, result);
+    json.key("bytes_read"), json.number(progress.bytes_read.load());
+    json.key("bytes_written"), json.number(progress.bytes_written.load());
+    json.key("bytes_cloned"), json.number(progress.bytes_cloned.load());
+    json.key("bytes_kept"), json.number(progress.bytes_kept.load());
+    json.key("cast_overflows"), json.number(progress.cast_overflows.load());
+    json.key("seconds"), json.real(seconds);
+    json.key("unchanged"), json.boolean(is_unchanged);
+    write_texts(json, "warnings", result.warnings);
+    write_reports(json, reports);
+  });
 }
 
 }  // namespace

@@ -51,21 +51,19 @@ void print_lines(const Session& session, const Error& error, const std::string& 
 /// there is no finding.
 void print_json(const Session& session, const Error& error, const std::string& hint, int code, std::string_view kind) {
   JsonWriter json(session.out);
-  json.begin_object();
-  json.key("schema"), json.string("shardctl.error/1");
-  json.key("verb"), json.string_or_null(session.command.verb);
-  json.key("code"), json.number(code);
-  json.key("kind"), json.string(kind);
-  json.key("message"), json.string(error.what());
-  json.key("file"), json.string_or_null(error.file());
-  json.key("tensor"), json.string_or_null(error.tensor());
-  json.key("rank"), error.rank() ? json.number(*error.rank()) : json.null();
-  json.key("expected"), json.string_or_null(error.expected());
-  json.key("found"), json.string_or_null(error.found());
-  json.key("hint"), json.string_or_null(hint);
-  if (!session.error_details.empty()) write_texts(json, "details", session.error_details);
-  json.end_object();
-  json.end_line();
+  json.document("shardctl.error/1", [&] {
+    json.key("verb"), json.string_or_null(session.command.verb);
+    json.key("code"), json.number(code);
+    json.key("kind"), json.string(kind);
+    json.key("message"), json.string(error.what());
+    json.key("file"), json.string_or_null(error.file());
+    json.key("tensor"), json.string_or_null(error.tensor());
+    json.key("rank"), error.rank() ? json.number(*error.rank()) : json.null();
+    json.key("expected"), json.string_or_null(error.expected());
+    json.key("found"), json.string_or_null(error.found());
+    json.key("hint"), json.string_or_null(hint);
+    if (!session.error_details.empty()) write_texts(json, "details", session.error_details);
+  });
 }
 
 /// Waits for this rank's turn to report. Returns whether the launcher has not asked it to stop meanwhile. If all ranks

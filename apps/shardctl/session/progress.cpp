@@ -138,18 +138,16 @@ void ProgressMeter::draw() {
 
 void ProgressMeter::draw_json(const Figures& now, const std::vector<int>& awaited, std::optional<int> rank) {
   JsonWriter json(session_.err);
-  json.begin_object();
-  json.key("schema"), json.string("shardctl.progress/1");
-  json.key("what"), json.string(what_);
-  json.key("bytes_done"), json.number(now.done);
-  json.key("bytes_total"), json.number(now.total);
-  json.key("seconds"), json.literal(fmt::format("{:.3f}", now.seconds));
-  json.key("bytes_per_second"), json.literal(fmt::format("{:.1f}", now.bytes_per_second));
-  json.key("seconds_left"), json.literal(now.seconds_left ? fmt::format("{:.3f}", *now.seconds_left) : "null");
-  json.key("waiting_for"), json.list(awaited, [&](const int each) { json.number(each); });
-  json.key("rank"), rank ? json.number(*rank) : json.null();
-  json.end_object();
-  json.end_line();
+  json.document("shardctl.progress/1", [&] {
+    json.key("what"), json.string(what_);
+    json.key("bytes_done"), json.number(now.done);
+    json.key("bytes_total"), json.number(now.total);
+    json.key("seconds"), json.literal(fmt::format("{:.3f}", now.seconds));
+    json.key("bytes_per_second"), json.literal(fmt::format("{:.1f}", now.bytes_per_second));
+    json.key("seconds_left"), json.literal(now.seconds_left ? fmt::format("{:.3f}", *now.seconds_left) : "null");
+    json.key("waiting_for"), json.list(awaited, [&](const int each) { json.number(each); });
+    json.key("rank"), rank ? json.number(*rank) : json.null();
+  });
 }
 
 /// With several ranks, each rank's share of the total is unknown, so the log gives no percentage.

@@ -25,14 +25,12 @@ namespace {
 
 void print_version_json(Session& session) {
   JsonWriter json(session.out);
-  json.begin_object();
-  json.key("schema"), json.string("shardctl.version/1");
-  json.key("version"), json.string(own_version());
-  json.key("compiler"), json.string(compiler());
-  json.key("formats"), json.list(format_names(), [&](const std::string& name) { json.string(name); });
-  write_libraries(json);
-  json.end_object();
-  json.end_line();
+  json.document("shardctl.version/1", [&] {
+    json.key("version"), json.string(own_version());
+    json.key("compiler"), json.string(compiler());
+    json.key("formats"), json.list(format_names(), [&](const std::string& name) { json.string(name); });
+    write_libraries(json);
+  });
 }
 
 /// HOST:PORT, or empty if only rank 0 knows it.
@@ -61,22 +59,20 @@ void write_devices(JsonWriter& json, const DeviceSystem& system) {
 void print_env_json(Session& session, const Launch& launch, const std::vector<std::string>& backends,
                     const DeviceSystem& system) {
   JsonWriter json(session.out);
-  json.begin_object();
-  json.key("schema"), json.string("shardctl.env/1");
-  json.key("version"), json.string(own_version());
-  json.key("launcher"), json.string(launcher_name(launch.launcher));
-  json.key("rank"), json.number(launch.rank);
-  json.key("world_size"), json.number(launch.size);
-  json.key("local_rank"), json.number(launch.local_rank);
-  json.key("local_world_size"), json.number(launch.local_size);
-  json.key("rendezvous"), json.string_or_null(rendezvous(launch));
-  json.key("cpus"), json.number(usable_processors());
-  write_devices(json, system);
-  write_texts(json, "plugins", backends);
-  json.key("seccomp"), json.boolean(has_call_filters());
-  write_libraries(json);
-  json.end_object();
-  json.end_line();
+  json.document("shardctl.env/1", [&] {
+    json.key("version"), json.string(own_version());
+    json.key("launcher"), json.string(launcher_name(launch.launcher));
+    json.key("rank"), json.number(launch.rank);
+    json.key("world_size"), json.number(launch.size);
+    json.key("local_rank"), json.number(launch.local_rank);
+    json.key("local_world_size"), json.number(launch.local_size);
+    json.key("rendezvous"), json.string_or_null(rendezvous(launch));
+    json.key("cpus"), json.number(usable_processors());
+    write_devices(json, system);
+    write_texts(json, "plugins", backends);
+    json.key("seccomp"), json.boolean(has_call_filters());
+    write_libraries(json);
+  });
 }
 
 }  // namespace

@@ -166,20 +166,18 @@ void cat_json(const Session& session, const Printed& tensor) {
   const CheckedBlocks blocks(session, tensor.elements);  // A failure then prints only its own document.
   JsonWriter json(session.out);
   ElementText text(tensor.dtype, Spelling::kJson);
-  json.begin_object();
-  json.key("schema"), json.string("shardctl.cat/1");
-  json.key("name"), json.string(tensor.name);
-  json.key("type"), json.string("torch.Tensor");
-  json.key("dtype"), json.string(dtype_name(tensor.dtype));
-  json.key("shape"), json.numbers(tensor.shape);
-  json.key("values"), json.begin_array();
-  blocks.for_each([&](std::span<const std::byte> block) {
-    text.take(block);
-    for (std::int64_t i = 0; i < text.size(); ++i) json.literal(text[i]);
+  json.document("shardctl.cat/1", [&] {
+    json.key("name"), json.string(tensor.name);
+    json.key("type"), json.string("torch.Tensor");
+    json.key("dtype"), json.string(dtype_name(tensor.dtype));
+    json.key("shape"), json.numbers(tensor.shape);
+    json.key("values"), json.begin_array();
+    blocks.for_each([&](std::span<const std::byte> block) {
+      text.take(block);
+      for (std::int64_t i = 0; i < text.size(); ++i) json.literal(text[i]);
+    });
+    json.end_array();
   });
-  json.end_array();
-  json.end_object();
-  json.end_line();
 }
 
 /// The entries with that name. \pre entries are sorted by name
@@ -265,18 +263,16 @@ void print_object_json(const Session& session, const Catalog& catalog, std::stri
   const bool has_summary = !is_scalar(value);
   const WholeText summary(catalog, has_summary ? value : nullptr);
   JsonWriter json(session.out);
-  json.begin_object();
-  json.key("schema"), json.string("shardctl.cat/1");
-  json.key("name"), json.string(name);
-  json.key("type"), json.string(value_type(value));
-  json.key("value"), write_value(json, value);
-  if (has_summary) {
-    json.key("summary"), json.begin_string();
-    summary.print([&](std::string_view piece) { json.piece(piece); });
-    json.end_string();
-  }
-  json.end_object();
-  json.end_line();
+  json.document("shardctl.cat/1", [&] {
+    json.key("name"), json.string(name);
+    json.key("type"), json.string(value_type(value));
+    json.key("value"), write_value(json, value);
+    if (has_summary) {
+      json.key("summary"), json.begin_string();
+      summary.print([&](std::string_view piece) { json.piece(piece); });
+      json.end_string();
+    }
+  });
 }
 
 /// The bytes of a str (as UTF-8) or of a bytes object; nothing for other values.

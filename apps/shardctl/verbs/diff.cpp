@@ -247,47 +247,45 @@ void print_difference(const Session& session, const Compared& compared) {
 
 /// Prints one `shardctl.diff/1`.
 void write_difference(JsonWriter& json, const Compared& compared) {
-  const auto& [side_a, side_b, difference, limit] = compared;
-  const Catalog &a = side_a.catalog, &b = side_b.catalog;
-  json.begin_object();
-  json.key("schema"), json.string("shardctl.diff/1");
-  json.key("equal"), json.boolean(difference.equal());
-  json.key("a"), json.string(side_a.label);
-  json.key("b"), json.string(side_b.label);
-  json.key("tensor_count"), json.number(difference.tensors);
-  write_counts(json, difference);
-  const auto write_name = [&](const SelectedTensor* tensor) { json.string(tensor->name); };
-  json_list(json, "only_in_a", difference.only_in_a, limit, write_name);
-  json_list(json, "only_in_b", difference.only_in_b, limit, write_name);
-  json_list(json, "dtype", difference.dtype, limit, [&](const TensorPair& pair) {
-    json.begin_object();
-    json.key("name"), json.string(pair.a->name);
-    json.key("a"), json.string(dtype_name(pair.a->dtype));
-    json.key("b"), json.string(dtype_name(pair.b->dtype));
-    json.end_object();
+  const Difference& difference = compared.difference;
+  const Catalog &a = compared.a.catalog, &b = compared.b.catalog;
+  json.document("shardctl.diff/1", [&] {
+    json.key("equal"), json.boolean(difference.equal());
+    json.key("a"), json.string(compared.a.label);
+    json.key("b"), json.string(compared.b.label);
+    json.key("tensor_count"), json.number(difference.tensors);
+    write_counts(json, difference);
+    const auto write_name = [&](const SelectedTensor* tensor) { json.string(tensor->name); };
+    json_list(json, "only_in_a", difference.only_in_a, compared.limit, write_name);
+    json_list(json, "only_in_b", difference.only_in_b, compared.limit, write_name);
+    json_list(json, "dtype", difference.dtype, compared.limit, [&](const TensorPair& pair) {
+      json.begin_object();
+      json.key("name"), json.string(pair.a->name);
+      json.key("a"), json.string(dtype_name(pair.a->dtype));
+      json.key("b"), json.string(dtype_name(pair.b->dtype));
+      json.end_object();
+    });
+    json_list(json, "shape", difference.shape, compared.limit, [&](const TensorPair& pair) {
+      json.begin_object();
+      json.key("name"), json.string(pair.a->name);
+      json.key("a"), json.numbers(shape_in(a, *pair.a));
+      json.key("b"), json.numbers(shape_in(b, *pair.b));
+      json.end_object();
+    });
+    json_list(json, "values", difference.values, compared.limit,
+              [&](const TensorPair& pair) { write_values(json, pair, shape_in(a, *pair.a)); });
+    json_list(json, "objects", difference.objects, compared.limit, [&](const ObjectPair& pair) {
+      json.begin_object();
+      json.key("name"), json.string(pair.a != nullptr ? pair.a->name : pair.b->name);
+      write_side(json, "a", a, pair.a);
+      write_side(json, "b", b, pair.b);
+      if (const std::string_view form = form_text(a, b, pair, true); !form.empty()) {
+        json.key("form_a"), json.string(form);
+        json.key("form_b"), json.string(form_text(a, b, pair, false));
+      }
+      json.end_object();
+    });
   });
-  json_list(json, "shape", difference.shape, limit, [&](const TensorPair& pair) {
-    json.begin_object();
-    json.key("name"), json.string(pair.a->name);
-    json.key("a"), json.numbers(shape_in(a, *pair.a));
-    json.key("b"), json.numbers(shape_in(b, *pair.b));
-    json.end_object();
-  });
-  json_list(json, "values", difference.values, limit,
-            [&](const TensorPair& pair) { write_values(json, pair, shape_in(a, *pair.a)); });
-  json_list(json, "objects", difference.objects, limit, [&](const ObjectPair& pair) {
-    json.begin_object();
-    json.key("name"), json.string(pair.a != nullptr ? pair.a->name : pair.b->name);
-    write_side(json, "a", a, pair.a);
-    write_side(json, "b", b, pair.b);
-    if (const std::string_view form = form_text(a, b, pair, true); !form.empty()) {
-      json.key("form_a"), json.string(form);
-      json.key("form_b"), json.string(form_text(a, b, pair, false));
-    }
-    json.end_object();
-  });
-  json.end_object();
-  json.end_line();
 }
 
 void print(const Session& session, const Compared& compared) {

@@ -33,24 +33,22 @@ std::vector<std::string> all_digests(Session& session, HashAlgorithm algorithm, 
 void print_json(Session& session, const std::string& algorithm, const Catalog& catalog, const Selection& selection,
                 const std::vector<std::string>& digests, const std::string& checkpoint) {
   JsonWriter json(session.out);
-  json.begin_object();
-  json.key("schema"), json.string("shardctl.digest/1");
-  json.key("algorithm"), json.string(algorithm);
-  json.key("checkpoint"), json.string(checkpoint);
-  json.key("tensors"), json.begin_array();
-  for (std::size_t i = 0; i < digests.size(); ++i) {
-    const SelectedTensor& tensor = selection.tensors[i];
-    json.line(2);
-    json.begin_object();
-    json.key("name"), json.string(tensor.name);
-    json.key("dtype"), json.string(dtype_name(tensor.dtype));
-    json.key("shape"), json.numbers(catalog.tensors[tensor.source].shape);
-    json.key("digest"), json.string(digests[i]);
-    json.end_object();
-  }
-  json.end_array();
-  json.end_object();
-  json.end_line();
+  json.document("shardctl.digest/1", [&] {
+    json.key("algorithm"), json.string(algorithm);
+    json.key("checkpoint"), json.string(checkpoint);
+    json.key("tensors"), json.begin_array();
+    for (std::size_t i = 0; i < digests.size(); ++i) {
+      const SelectedTensor& tensor = selection.tensors[i];
+      json.line(2);
+      json.begin_object();
+      json.key("name"), json.string(tensor.name);
+      json.key("dtype"), json.string(dtype_name(tensor.dtype));
+      json.key("shape"), json.numbers(catalog.tensors[tensor.source].shape);
+      json.key("digest"), json.string(digests[i]);
+      json.end_object();
+    }
+    json.end_array();
+  });
 }
 
 }  // namespace

@@ -29,14 +29,12 @@ std::string description_of(const BuiltinMap& map) {
 void print_list(Session& session) {
   if (session.common.json) {
     JsonWriter json(session.out);
-    json.begin_object();
-    json.key("schema"), json.string("shardctl.maps/1");
-    json.key("maps"), json.object_lines(2, builtin_maps(), [&](const BuiltinMap& map) {
-      json.key("name"), json.string(map.name);
-      json.key("description"), json.string(description_of(map));
+    json.document("shardctl.maps/1", [&] {
+      json.key("maps"), json.object_lines(2, builtin_maps(), [&](const BuiltinMap& map) {
+        json.key("name"), json.string(map.name);
+        json.key("description"), json.string(description_of(map));
+      });
     });
-    json.end_object();
-    json.end_line();
     return;
   }
   std::size_t width = 0;
@@ -59,18 +57,16 @@ void print_check(Session& session, const std::string& name, const UndoneMap& und
   const std::int64_t mapped = stored - undone.copied() - undone.dropped() - std::ssize(unmatched);
   if (session.common.json) {
     JsonWriter json(session.out);
-    json.begin_object();
-    json.key("schema"), json.string("shardctl.map_check/1");
-    json.key("map"), json.string(name);
-    json.key("stored"), json.number(stored);
-    json.key("mapped"), json.number(mapped);
-    json.key("copied"), json.number(undone.copied());
-    json.key("dropped"), json.number(undone.dropped());
-    json.key("tensors"), json.number(logical);
-    write_texts(json, "unmatched", unmatched);
-    write_texts(json, "warnings", undone.warnings());
-    json.end_object();
-    json.end_line();
+    json.document("shardctl.map_check/1", [&] {
+      json.key("map"), json.string(name);
+      json.key("stored"), json.number(stored);
+      json.key("mapped"), json.number(mapped);
+      json.key("copied"), json.number(undone.copied());
+      json.key("dropped"), json.number(undone.dropped());
+      json.key("tensors"), json.number(logical);
+      write_texts(json, "unmatched", unmatched);
+      write_texts(json, "warnings", undone.warnings());
+    });
     return;
   }
   warn_all(session, undone.warnings());

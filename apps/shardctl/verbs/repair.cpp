@@ -41,18 +41,16 @@ void refuse_ranks(const LaunchFacts& launch) {
 void print_uploads_json(std::ostream& out, const std::string& url, const std::vector<LeftUpload>& uploads,
                         bool is_locked, bool is_removed) {
   JsonWriter json(out);
-  json.begin_object();
-  json.key("schema"), json.string("shardctl.uploads/1");
-  json.key("destination"), json.string(url);
-  json.key("locked"), json.boolean(is_locked);
-  json.key("removed"), json.boolean(is_removed);
-  json.key("uploads"), json.objects(uploads, [&](const LeftUpload& each) {
-    json.key("url"), json.string(each.url);
-    json.key("parts"), json.number(each.parts);
-    json.key("bytes"), json.number(each.bytes);
+  json.document("shardctl.uploads/1", [&] {
+    json.key("destination"), json.string(url);
+    json.key("locked"), json.boolean(is_locked);
+    json.key("removed"), json.boolean(is_removed);
+    json.key("uploads"), json.objects(uploads, [&](const LeftUpload& each) {
+      json.key("url"), json.string(each.url);
+      json.key("parts"), json.number(each.parts);
+      json.key("bytes"), json.number(each.bytes);
+    });
   });
-  json.end_object();
-  json.end_line();
 }
 
 /// Lists the uploads that killed runs left at a URL, and removes them with --force.

@@ -219,41 +219,39 @@ void render_text(const Session& session, const VerifyReport& report) {
 }
 
 void render_json(JsonWriter& json, const VerifyReport& report) {
-  json.begin_object();
-  json.key("schema"), json.string("shardctl.verify/1");
-  json.key("source"), json.string(report.label);
-  json.key("ok"), json.boolean(report.ok());
-  json.key("findings"), json.object_lines(2, report.findings, [&](const Finding& finding) {
-    const Error& error = finding.error;
-    json.key("severity"), json.string(severity_name(finding));
-    json.key("kind"), json.string(kind_name(*error.kind()));
-    json.key("file"), json.string_or_null(error.file());
-    json.key("tensor"), json.string_or_null(error.tensor());
-    json.key("detail"), json.string(detail_of(error));
-    json.key("not_read"), json.boolean(finding.severity == Severity::kUnread);
-  });
-  json.line(1);
-  json.key("checked"), json.begin_object();
-  json.key("files"), json.number(report.counts.files);
-  json.key("bytes"), json.number(report.counts.bytes);
-  json.key("tensors"), json.number(report.counts.tensors);
-  json.key("chunks"), json.number(report.counts.chunks);
-  json.key("crc32"), json.number(report.counts.crc32s);
-  json.key("manifest"), json.number(report.counts.manifest_blocks);
-  json.end_object();
-  write_unread(json, unread_of(report));
-  if (report.computed) {
+  json.document("shardctl.verify/1", [&] {
+    json.key("source"), json.string(report.label);
+    json.key("ok"), json.boolean(report.ok());
+    json.key("findings"), json.object_lines(2, report.findings, [&](const Finding& finding) {
+      const Error& error = finding.error;
+      json.key("severity"), json.string(severity_name(finding));
+      json.key("kind"), json.string(kind_name(*error.kind()));
+      json.key("file"), json.string_or_null(error.file());
+      json.key("tensor"), json.string_or_null(error.tensor());
+      json.key("detail"), json.string(detail_of(error));
+      json.key("not_read"), json.boolean(finding.severity == Severity::kUnread);
+    });
     json.line(1);
-    json.key("dequantized"), json.number(*report.computed);
-  }
-  if (report.packed) write_packed(json, report);
-  json.line(1);
-  write_texts(json, "not_checked", report.not_checked);
-  json.line(1);
-  write_texts(json, "globals", report.globals);
-  json.key("findings_left_out"), json.number(report.left_out);
-  json.end_object();
-  json.end_line();
+    json.key("checked"), json.begin_object();
+    json.key("files"), json.number(report.counts.files);
+    json.key("bytes"), json.number(report.counts.bytes);
+    json.key("tensors"), json.number(report.counts.tensors);
+    json.key("chunks"), json.number(report.counts.chunks);
+    json.key("crc32"), json.number(report.counts.crc32s);
+    json.key("manifest"), json.number(report.counts.manifest_blocks);
+    json.end_object();
+    write_unread(json, unread_of(report));
+    if (report.computed) {
+      json.line(1);
+      json.key("dequantized"), json.number(*report.computed);
+    }
+    if (report.packed) write_packed(json, report);
+    json.line(1);
+    write_texts(json, "not_checked", report.not_checked);
+    json.line(1);
+    write_texts(json, "globals", report.globals);
+    json.key("findings_left_out"), json.number(report.left_out);
+  });
 }
 
 constexpr int kExitFindings = 1;
