@@ -8,8 +8,6 @@
 
 namespace shard::checkpoint {
 
-namespace {
-
 template <class Wire>
 void pass(Wire& wire, Passed<Wire, Sharding>& sharding) {
   wire.list(sharding.mesh, [&](auto& axis) { wire.pass(axis.name, axis.size); });
@@ -35,6 +33,8 @@ void pass(Wire& wire, Passed<Wire, RankState>& state) {
   wire.list(state.tensors, [&](auto& tensor) { pass(wire, tensor); });
 }
 
+namespace {
+
 bool is_well_formed(const TensorInfo& info) {
   const std::size_t dims = info.shape.size();
   if (dims > kMaxDims || (info.sharding && info.sharding->mesh.size() != info.sharding->placements.size()))
@@ -56,16 +56,10 @@ bool are_dtensors(const std::vector<RankState>& ranks) {
   return is_any;
 }
 
-Bytes to_bytes(const RankState& state) {
-  WireWriter out;
-  pass(out, state);
-  return out.take();
-}
+Bytes to_bytes(const RankState& state) { return to_message(state); }
 
 RankState rank_state(std::span<const std::byte> bytes) {
-  WireReader in(bytes);
-  RankState state;
-  pass(in, state);
+  RankState state = from_message<RankState>(bytes);
   if (!std::ranges::all_of(state.tensors, is_well_formed)) {
     throw Error(ErrorCode::kPeer, "a rank sent a malformed description of its state");
   }

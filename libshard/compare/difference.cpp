@@ -7,6 +7,7 @@
 #include <bit>
 #include <cmath>
 #include <cstring>
+#include <memory>
 #include <numeric>
 #include <string_view>
 #include <tuple>
@@ -258,13 +259,6 @@ bool is_same(ValueEquality& equality, const Catalog& a, const SelectedObject& x,
   return equality.is_equal(*in_a, *in_b) && !differ_in_form(a, b, in_a, in_b);
 }
 
-/// Resources of one worker. If workers shared pools, two could each hold a buffer that the other waits for.
-struct WorkerShare {
-  WorkerShare(std::int64_t bytes_a_side, int own_threads) : a(bytes_a_side), b(bytes_a_side), threads(own_threads) {}
-  BufferPool a, b;
-  const int threads;
-};
-
 template <class Wire>
 void pass(Wire& wire, Passed<Wire, ValueDifference>& values) {
   wire.pass(values.elements, values.differing, values.first, values.max_abs, values.max_rel, values.max_ulp);
@@ -310,24 +304,17 @@ Difference compare_entries(const ComparedSide& a, const ComparedSide& b) {
   return found;
 }
 
-struct ValuePass::Impl {
-  const ComparedSide a, b;
-  Difference& found;
-  const Tolerance tolerance;
-  const PassOptions options;
-  Group& group;
-  Progress& progress;
-  std::int64_t bytes = 0;
-  std::size_t first = 0, last = 0;  ///< This rank's part of `found.values`.
-
-  ValueDifference compare(const TensorPair& pair, const std::stop_token& stop, WorkerShare& share);
-  void collect();
+/// Resources of one worker. If workers shared pools, two could each hold a buffer that the other waits for.
+struct ValuePass::WorkerShare {
+  WorkerShare(std::int64_t bytes_a_side, int own_threads) : a(bytes_a_side), b(bytes_a_side), threads(own_threads) {}
+  BufferPool a, b;
+  const int threads;
 };
 
-ValueDifference ValuePass::Impl::compare(const TensorPair& pair, const std::stop_token& stop, WorkerShare& share) {
-  BlockReader reader_a(a.catalog(), a.reader, *pair.a, progress, share.a, share.threads);
-  BlockReader reader_b(b.catalog(), b.reader, *pair.b, progress, share.b, share.threads);
-  Comparer comparer(pair.a->dtype, tolerance);
+ValueDifference ValuePass::compare(const TensorPair& pair, const std::stop_token& stop, WorkerShare& share) {
+  BlockReader reader_a(a_.catalog(), a_.reader, *pair.a, progress_, share.a, share.threads);
+  BlockReader reader_b(b_.catalog(), b_.reader, *pair.b, progress_, share.b, share.threads);
+  Comparer comparer(pair.a->dtype, tolerance_);
   const std::int64_t step = std::max(reader_a.block_elements(kBlockBytes), reader_b.block_elements(kBlockBytes));
   for (std::int64_t begin = 0; begin < reader_a.elements() && !stop.stop_requested(); begin += step) {
     const std::int64_t end = std::min(begin + step, reader_a.elements());
@@ -338,58 +325,54 @@ ValueDifference ValuePass::Impl::compare(const TensorPair& pair, const std::stop
 }
 
 /// Sends each rank's results to all ranks, so that every rank knows whether the two differ.
-void ValuePass::Impl::collect() {
+void ValuePass::collect() {
   WireWriter own;
-  own.number(static_cast<std::int64_t>(first));
-  for (std::size_t i = first; i < last; ++i) pass(own, found.values[i].values);
-  for (const Bytes& piece : all_gather(group, own.take())) {
+  own.number(static_cast<std::int64_t>(first_));
+  for (std::size_t i = first_; i < last_; ++i) pass(own, found_.values[i].values);
+  for (const Bytes& piece : all_gather(group_, own.take())) {
     WireReader from(piece);
     for (auto i = static_cast<std::size_t>(from.number()); !from.at_end(); ++i) {
-      found.values.at(i).values = {};
-      pass(from, found.values[i].values);
+      found_.values.at(i).values = {};
+      pass(from, found_.values[i].values);
     }
   }
 }
 
 ValuePass::ValuePass(const ComparedSide& a, const ComparedSide& b, Difference& found, const Tolerance& tolerance,
                      const PassOptions& options, Group& group, Progress& progress)
-    : impl_(new Impl{a, b, found, tolerance, options, group, progress}) {
+    : a_(a), b_(b), found_(found), tolerance_(tolerance), options_(options), group_(group), progress_(progress) {
   std::vector<std::int64_t> bytes;
   for (const TensorPair& pair : found.values) {
     bytes.push_back(2 * packed_bytes(element_count(a.catalog().tensors[pair.a->source].shape), pair.a->dtype));
   }
-  impl_->bytes = std::accumulate(bytes.begin(), bytes.end(), std::int64_t{0});
-  std::tie(impl_->first, impl_->last) = own_share(group, bytes);
+  bytes_ = std::accumulate(bytes.begin(), bytes.end(), std::int64_t{0});
+  std::tie(first_, last_) = own_share(group, bytes);
 }
 
-ValuePass::~ValuePass() = default;
-
-std::int64_t ValuePass::total_bytes() const { return impl_->bytes; }
-
 void ValuePass::read(const std::stop_token& stop) {
-  const std::span own = std::span(impl_->found.values).subspan(impl_->first, impl_->last - impl_->first);
+  const std::span own = std::span(found_.values).subspan(first_, last_ - first_);
   std::vector<std::uint32_t> in_a, in_b;
   for (const TensorPair& pair : own) {
     in_a.push_back(pair.a->source);
     in_b.push_back(pair.b->source);
   }
-  impl_->a.reader.locate(in_a);
-  impl_->b.reader.locate(in_b);
-  const std::vector<std::vector<std::size_t>> groups = reading_groups(impl_->a.catalog(), in_a);
-  const int threads = impl_->options.threads;
+  a_.reader.locate(in_a);
+  b_.reader.locate(in_b);
+  const std::vector<std::vector<std::size_t>> groups = reading_groups(a_.catalog(), in_a);
+  const int threads = options_.threads;
   const int workers = static_cast<int>(std::clamp(groups.size(), std::size_t{1}, static_cast<std::size_t>(threads)));
-  const std::int64_t bytes_a_side = impl_->options.max_memory_bytes / 2 / workers;
+  const std::int64_t bytes_a_side = options_.max_memory_bytes / 2 / workers;
   for_each_index(groups.size(), workers, stop, [&]() -> IndexWorker {
     return [&, share = std::make_shared<WorkerShare>(bytes_a_side, threads / workers)](std::size_t group) {
-      for (const std::size_t i : groups[group]) own[i].values = impl_->compare(own[i], stop, *share);
+      for (const std::size_t i : groups[group]) own[i].values = compare(own[i], stop, *share);
     };
   });
 }
 
 /// Equal tensors are removed from the list of differences.
 void ValuePass::finish() {
-  if (impl_->group.size() > 1) impl_->collect();
-  std::erase_if(impl_->found.values, [](const TensorPair& pair) { return pair.values.differing == 0; });
+  if (group_.size() > 1) collect();
+  std::erase_if(found_.values, [](const TensorPair& pair) { return pair.values.differing == 0; });
 }
 
 Difference compare_checkpoints(const ComparedSide& a, const ComparedSide& b, const Tolerance& tolerance,

@@ -5,7 +5,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <memory>
 #include <optional>
 #include <span>
 #include <stop_token>
@@ -132,8 +131,7 @@ class ValuePass {
   /// Ownership: all arguments must outlive this object.
   ValuePass(const ComparedSide& a, const ComparedSide& b, Difference& found, const Tolerance& tolerance,
             const PassOptions& options, Group& group, Progress& progress);
-  ~ValuePass();
-  std::int64_t total_bytes() const;  ///< The number of bytes that all ranks together read.
+  std::int64_t total_bytes() const { return bytes_; }  ///< The number of bytes that all ranks together read.
   /// Reads and compares this rank's share. Runs as the work of a collective step.
   /// \throws Error  a file cannot be read or is damaged
   void read(const std::stop_token& stop);
@@ -141,8 +139,19 @@ class ValuePass {
   void finish();
 
  private:
-  struct Impl;
-  std::unique_ptr<Impl> impl_;
+  struct WorkerShare;
+
+  ValueDifference compare(const TensorPair& pair, const std::stop_token& stop, WorkerShare& share);
+  void collect();
+
+  const ComparedSide a_, b_;
+  Difference& found_;
+  const Tolerance tolerance_;
+  const PassOptions options_;
+  Group& group_;
+  Progress& progress_;
+  std::int64_t bytes_ = 0;
+  std::size_t first_ = 0, last_ = 0;  ///< This rank's part of `found_.values`.
 };
 
 /// Runs the whole comparison in one process.

@@ -6,31 +6,15 @@
 
 #include "libshard/catalog/element_counts.h"
 #include "libshard/core/parallel.h"
-#include "libshard/exec/buffer_pool.h"
 #include "libshard/exec/reading_groups.h"
 #include "libshard/ranks/wire.h"
 
 namespace shard {
 
-struct DigestPass::Impl {
-  Reader& reader;
-  const Selection& selection;
-  const HashAlgorithm algorithm;
-  const int threads;
-  Group& group;
-  Progress& progress;
-  BufferPool pool;
-  std::pair<std::size_t, std::size_t> share{};
-  std::vector<std::string> digests{};
-
-  std::string digest_of(const SelectedTensor& tensor);
-  void collect();
-};
-
 /// Elements are hashed in row-major order, so the digest does not depend on layout or format.
-std::string DigestPass::Impl::digest_of(const SelectedTensor& tensor) {
-  BlockReader blocks(reader.catalog(), reader, tensor, progress, pool, threads);
-  Hasher hasher(algorithm);
+std::string DigestPass::digest_of(const SelectedTensor& tensor) {
+  BlockReader blocks(reader_.catalog(), reader_, tensor, progress_, pool_, threads_);
+  Hasher hasher(algorithm_);
   const std::int64_t step = blocks.block_elements(kBlockBytes);
   for (std::int64_t begin = 0; begin < blocks.elements(); begin += step) {
     hasher.update(blocks.read(begin, std::min(begin + step, blocks.elements())));
@@ -39,47 +23,50 @@ std::string DigestPass::Impl::digest_of(const SelectedTensor& tensor) {
 }
 
 /// Gathers the digests of all ranks' shares on rank 0.
-void DigestPass::Impl::collect() {
+void DigestPass::collect() {
   WireWriter own;
-  own.number(static_cast<std::int64_t>(share.first));
-  for (std::size_t i = share.first; i < share.second; ++i) own.text(digests[i]);
-  for (const Bytes& piece : gather(group, own.take(), 0)) {
+  own.number(static_cast<std::int64_t>(share_.first));
+  for (std::size_t i = share_.first; i < share_.second; ++i) own.text(digests_[i]);
+  for (const Bytes& piece : gather(group_, own.take(), 0)) {
     WireReader from(piece);
-    for (auto i = static_cast<std::size_t>(from.number()); !from.at_end(); ++i) digests.at(i) = from.text();
+    for (auto i = static_cast<std::size_t>(from.number()); !from.at_end(); ++i) digests_.at(i) = from.text();
   }
 }
 
 DigestPass::DigestPass(Reader& reader, const Selection& selection, HashAlgorithm algorithm, const PassOptions& options,
                        Group& group, Progress& progress)
-    : impl_(new Impl{reader, selection, algorithm, options.threads, group, progress,
-                     BufferPool(options.max_memory_bytes)}) {
+    : reader_(reader),
+      selection_(selection),
+      algorithm_(algorithm),
+      threads_(options.threads),
+      group_(group),
+      progress_(progress),
+      pool_(options.max_memory_bytes) {
   std::vector<std::int64_t> bytes;
   for (const SelectedTensor& tensor : selection.tensors) {
     bytes.push_back(packed_bytes(element_count(reader.catalog().tensors[tensor.source].shape), tensor.dtype));
   }
-  impl_->share = own_share(group, bytes);
-  impl_->digests.resize(selection.tensors.size());
+  share_ = own_share(group, bytes);
+  digests_.resize(selection.tensors.size());
 }
 
-DigestPass::~DigestPass() = default;
-
 void DigestPass::read(const std::stop_token& stop) {
-  const auto [first, last] = impl_->share;
-  const std::span chosen = std::span(impl_->selection.tensors).subspan(first, last - first);
+  const auto [first, last] = share_;
+  const std::span chosen = std::span(selection_.tensors).subspan(first, last - first);
   std::vector<std::uint32_t> tensors;
   for (const SelectedTensor& tensor : chosen) tensors.push_back(tensor.source);
-  impl_->reader.locate(tensors);
-  const std::vector<std::vector<std::size_t>> groups = reading_groups(impl_->reader.catalog(), tensors);
-  for_each_index(groups.size(), impl_->threads, stop, [&, begin = first]() -> IndexWorker {
+  reader_.locate(tensors);
+  const std::vector<std::vector<std::size_t>> groups = reading_groups(reader_.catalog(), tensors);
+  for_each_index(groups.size(), threads_, stop, [&, begin = first]() -> IndexWorker {
     return [&, begin](std::size_t group) {
-      for (const std::size_t i : groups[group]) impl_->digests[begin + i] = impl_->digest_of(chosen[i]);
+      for (const std::size_t i : groups[group]) digests_[begin + i] = digest_of(chosen[i]);
     };
   });
 }
 
 std::vector<std::string> DigestPass::finish() {
-  if (impl_->group.size() > 1) impl_->collect();
-  return std::move(impl_->digests);
+  if (group_.size() > 1) collect();
+  return std::move(digests_);
 }
 
 std::vector<std::string> tensor_digests(Reader& reader, const Selection& selection, HashAlgorithm algorithm,

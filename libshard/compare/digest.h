@@ -1,16 +1,17 @@
 /// \file Digests of tensors' elements. They do not depend on the checkpoint's format or layout.
 #pragma once
 
-#include <memory>
 #include <span>
 #include <stop_token>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "libshard/catalog/selection/selection.h"
 #include "libshard/checkpoint/reader.h"
 #include "libshard/compare/pass.h"
 #include "libshard/core/digest.h"
+#include "libshard/exec/buffer_pool.h"
 #include "libshard/exec/execute.h"
 #include "libshard/ranks/group.h"
 
@@ -25,7 +26,6 @@ class DigestPass {
   /// Ownership: all arguments must outlive this object.
   DigestPass(Reader& reader, const Selection& selection, HashAlgorithm algorithm, const PassOptions& options,
              Group& group, Progress& progress);
-  ~DigestPass();
   /// Reads and hashes this rank's share. Runs as the work of a collective step.
   /// \throws Error  a file cannot be read or is damaged
   void read(const std::stop_token& stop);
@@ -34,8 +34,18 @@ class DigestPass {
   std::vector<std::string> finish();
 
  private:
-  struct Impl;
-  std::unique_ptr<Impl> impl_;
+  std::string digest_of(const SelectedTensor& tensor);
+  void collect();
+
+  Reader& reader_;
+  const Selection& selection_;
+  const HashAlgorithm algorithm_;
+  const int threads_;
+  Group& group_;
+  Progress& progress_;
+  BufferPool pool_;
+  std::pair<std::size_t, std::size_t> share_{};
+  std::vector<std::string> digests_{};
 };
 
 /// Runs all three steps in one process. \returns hexadecimal digests in the order of the selection.

@@ -259,10 +259,8 @@ std::unique_ptr<Device> from_c(const CDevice& plain, const DeviceInfo& info) {
 
 CDevice to_c(std::unique_ptr<Device> device) { return {device.release(), &kServed}; }
 
-namespace {
-
 template <class Wire>
-void pass_number(Wire& wire, Passed<Wire, int>& number) {
+static void pass_number(Wire& wire, Passed<Wire, int>& number) {
   wire.pass_below(number, std::int64_t{std::numeric_limits<int>::max()} + 1);
 }
 
@@ -277,20 +275,9 @@ void pass(Wire& wire, Passed<Wire, DeviceSystem>& system) {
   });
 }
 
-}  // namespace
+Bytes to_bytes(const DeviceSystem& system) { return to_message(system); }
 
-Bytes to_bytes(const DeviceSystem& system) {
-  WireWriter writer;
-  pass(writer, system);
-  return writer.take();
-}
-
-DeviceSystem to_device_system(std::span<const std::byte> bytes) {
-  WireReader reader(bytes);
-  DeviceSystem system;
-  pass(reader, system);
-  return system;
-}
+DeviceSystem to_device_system(std::span<const std::byte> bytes) { return from_message<DeviceSystem>(bytes); }
 
 bool put_devices(const ByteSink* system, const ErrorSink* errors,
                  const std::function<DeviceSystem()>& describe) noexcept {

@@ -4,8 +4,6 @@
 
 namespace shard {
 
-namespace {
-
 template <class Wire>
 void pass(Wire& wire, Passed<Wire, GroupRequest>& request) {
   auto& launch = request.launch;
@@ -18,20 +16,9 @@ void pass(Wire& wire, Passed<Wire, GroupRequest>& request) {
             launch.error_file);
 }
 
-}  // namespace
+Bytes to_bytes(const GroupRequest& request) { return to_message(request); }
 
-Bytes to_bytes(const GroupRequest& request) {
-  WireWriter writer;
-  pass(writer, request);
-  return writer.take();
-}
-
-GroupRequest to_group_request(std::span<const std::byte> bytes) {
-  WireReader reader(bytes);
-  GroupRequest request;
-  pass(reader, request);
-  return request;
-}
+GroupRequest to_group_request(std::span<const std::byte> bytes) { return from_message<GroupRequest>(bytes); }
 
 bool make_c_group(ConstBytes request, CGroup* made, const ErrorSink* errors,
                   const std::function<std::unique_ptr<Group>(const GroupRequest& request)>& make) noexcept {

@@ -138,4 +138,20 @@ class WireReader {
 template <class Wire, class Value>
 using Passed = std::conditional_t<std::is_same_v<Wire, WireWriter>, const Value, Value>;
 
+/// A message of one value. Its function `pass` is declared in the namespace of the type, not in an unnamed one.
+template <class Value>
+Bytes to_message(const Value& value) {
+  WireWriter out;
+  pass(out, value);
+  return out.take();
+}
+/// \throws Error kPeer  as WireReader
+template <class Value>
+Value from_message(std::span<const std::byte> bytes) {
+  WireReader in(bytes);
+  Value value;
+  pass(in, value);
+  return value;
+}
+
 }  // namespace shard

@@ -6,22 +6,6 @@
 
 namespace shard {
 
-namespace {
-
-const UrlFiles& store_at(void* address) { return *static_cast<const UrlFiles*>(address); }
-
-const RandomReader& reader_at(void* address) { return *static_cast<const RandomReader*>(address); }
-
-std::string text_of(ConstBytes bytes) { return std::string(as_text({bytes.data, bytes.count})); }
-
-ConstBytes plain_text(const std::string& text) {
-  return {reinterpret_cast<const std::byte*>(text.data()), text.size()};
-}
-
-CFileStatus plain_status(FileKind kind, std::int64_t bytes, const FileIdentity& identity) {
-  return {static_cast<int>(kind), bytes, identity.device, identity.inode};
-}
-
 // ---- Requests and answers as bytes. The body of a request is passed beside them.
 
 constexpr std::int64_t kActs = static_cast<std::int64_t>(ObjectAct::kRemove) + 1;
@@ -46,19 +30,20 @@ void pass(Wire& wire, Passed<Wire, ObjectAnswer>& answer) {
             [&](auto& object) { wire.pass(object.bytes, object.url, object.etag, object.run, object.upload); });
 }
 
-template <class Message>
-Bytes as_message(const Message& message) {
-  WireWriter out;
-  pass(out, message);
-  return out.take();
+namespace {
+
+const UrlFiles& store_at(void* address) { return *static_cast<const UrlFiles*>(address); }
+
+const RandomReader& reader_at(void* address) { return *static_cast<const RandomReader*>(address); }
+
+std::string text_of(ConstBytes bytes) { return std::string(as_text({bytes.data, bytes.count})); }
+
+ConstBytes plain_text(const std::string& text) {
+  return {reinterpret_cast<const std::byte*>(text.data()), text.size()};
 }
 
-template <class Message>
-Message from_message(std::span<const std::byte> bytes) {
-  WireReader in(bytes);
-  Message message;
-  pass(in, message);
-  return message;
+CFileStatus plain_status(FileKind kind, std::int64_t bytes, const FileIdentity& identity) {
+  return {static_cast<int>(kind), bytes, identity.device, identity.inode};
 }
 
 // ---- The plug-in's side.
@@ -107,7 +92,7 @@ bool serve_ask(void* store, ConstBytes request, ConstBytes body, const ByteSink*
   return put_error(errors, [&] {
     ObjectRequest asked = from_message<ObjectRequest>({request.data, request.count});
     asked.body = {body.data, body.count};
-    const Bytes bytes = as_message(store_at(store).ask(asked));
+    const Bytes bytes = to_message(store_at(store).ask(asked));
     answer->put(answer->place, {bytes.data(), bytes.size()});
   });
 }
@@ -194,7 +179,7 @@ class ImportedStore final : public UrlFiles {
     return open(join_path(folder, relative));
   }
   ObjectAnswer ask(const ObjectRequest& request) const override {
-    const Bytes asked = as_message(request);
+    const Bytes asked = to_message(request);
     Bytes answer;
     const ByteSink sink = sink_into(answer);
     call(plain_.functions->ask, plain_.store, ConstBytes{asked.data(), asked.size()},

@@ -60,6 +60,8 @@ void report_wait(void* place, ConstBytes text) {
   if (waits) waits(std::string(as_text({text.data, text.count})));
 }
 
+}  // namespace
+
 template <class Wire>
 void pass(Wire& wire, Passed<Wire, StoreRequest>& request) {
   constexpr std::int64_t kEndOfConnections = 4097, kEndOfReaders = 1 << 20;
@@ -68,20 +70,9 @@ void pass(Wire& wire, Passed<Wire, StoreRequest>& request) {
   wire.pass_below(request.readers, kEndOfReaders);
 }
 
-}  // namespace
+Bytes to_bytes(const StoreRequest& request) { return to_message(request); }
 
-Bytes to_bytes(const StoreRequest& request) {
-  WireWriter writer;
-  pass(writer, request);
-  return writer.take();
-}
-
-StoreRequest to_store_request(std::span<const std::byte> bytes) {
-  WireReader reader(bytes);
-  StoreRequest request;
-  pass(reader, request);
-  return request;
-}
+StoreRequest to_store_request(std::span<const std::byte> bytes) { return from_message<StoreRequest>(bytes); }
 
 const SourceStore& UrlStore::store_of(const std::string& path) const {
   if (!is_url(path)) return disk_;
