@@ -84,12 +84,10 @@ int run_help(Session& session, const Request& request) {
     return 0;
   }
   JsonWriter json(session.out);
-  json.begin_object();
-  json.key("schema"), json.string("shardctl.help/1");
-  json.key("verb"), json.string_or_null(request.verb == nullptr ? std::string_view() : request.verb->name);
-  json.key("text"), json.string(text);
-  json.end_object();
-  json.end_line();
+  json.document("shardctl.help/1", [&] {
+    json.key("verb"), json.string_or_null(request.verb == nullptr ? std::string_view() : request.verb->name);
+    json.key("text"), json.string(text);
+  });
   return 0;
 }
 
