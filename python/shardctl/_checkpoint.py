@@ -235,7 +235,8 @@ class Handle:
 
 
 def _integer(key: Any) -> int:
-    if isinstance(key, bool) or not hasattr(type(key), "__index__"):
+    is_mask = str(getattr(key, "dtype", type(key).__name__)).removeprefix("torch.") == "bool"
+    if is_mask or getattr(key, "ndim", 0) != 0 or not hasattr(type(key), "__index__"):
         raise TypeError(f"an index is an integer, a slice or '...', not {type(key).__name__}")
     return operator.index(key)
 

@@ -60,6 +60,7 @@ class Reader(StorageReader):  # type: ignore[misc, unused-ignore]
         self._options = options
         self._opened: Optional[Checkpoint] = None
         self._found: Optional[dict[str, _Item]] = None
+        self._failed: Optional[Exception] = None  # The reason for which the metadata could not be read.
 
     @property
     def _checkpoint(self) -> Checkpoint:
@@ -87,6 +88,16 @@ class Reader(StorageReader):  # type: ignore[misc, unused-ignore]
         return True
 
     def read_metadata(self, *args: Any, **kwargs: Any) -> Metadata:
+        if "rank" in kwargs and self._failed is not None:  # dcp.load has dropped the exception, and tries this.
+            return Metadata({}, planner_data={})  # set_up_storage_reader raises it again.
+        self._failed = None
+        try:
+            return self._metadata()
+        except Exception as error:
+            self._failed = error
+            raise
+
+    def _metadata(self) -> Metadata:
         checkpoint = self._checkpoint
         entries: dict[str, Union[TensorStorageMetadata, BytesStorageMetadata]] = {}
         for name in checkpoint:
@@ -117,7 +128,8 @@ class Reader(StorageReader):  # type: ignore[misc, unused-ignore]
         return self._found
 
     def set_up_storage_reader(self, metadata: Metadata, is_coordinator: bool, *args: Any, **kwargs: Any) -> None:
-        pass
+        if self._failed is not None:
+            raise self._failed
 
     def prepare_local_plan(self, plan: LoadPlan) -> LoadPlan:
         return plan
@@ -325,11 +337,12 @@ def _bytes_of(item: WriteItem) -> int:
 
 
 def _object_of(planner: SavePlanner, item: WriteItem) -> Any:
-    """The value of an item that is not a tensor. The planner has only its bytes."""
+    """The value of an item that is not a tensor. The planner has only its bytes, which it made of a value of this process, so
+    that all classes are safe to load."""
     stream: Any = planner.resolve_data(item)
     stream.seek(0)
     try:
-        return torch.load(stream, weights_only=True)
+        return torch.load(stream, weights_only=False)
     except Exception as error:
         message = f"cannot save the object '{item.index.fqn}': {str(error).partition(chr(10))[0]}"
         raise Unsupported(failure(None, 8, "unsupported", message, tensor=item.index.fqn)) from error

@@ -13,6 +13,7 @@ import shutil
 import unittest
 from multiprocessing import shared_memory
 from pathlib import Path
+from random import Random
 
 import numpy
 import safetensors
@@ -156,6 +157,36 @@ class Slices(Case):
         blocks = scales[17].repeat_interleave(128, 0).repeat_interleave(128, 1)
         self.assertTrue(torch.equal(expert, weights[17].float() * blocks))
         self.assertLess(taken - (256 * 256 + 4 * 4), 200)  # Also those that tell the number.
+
+    def test_arrays_and_masks_are_no_indices(self) -> None:
+        with shardctl.open(self.saved({"w": torch.arange(6.).reshape(3, 2)})) as found:
+            for key in (numpy.int64(1), numpy.array(1), torch.tensor(1)):
+                self.assertEqual(found["w"][key].numpy().tolist(), [2, 3])
+            for key in (True, numpy.bool_(True), torch.tensor(True), torch.tensor([1]), numpy.array([1]), [1], None, 1.0, "w",
+                        numpy.array([True, False, True])):
+                with self.assertRaisesRegex(TypeError, "an index is an integer, a slice or '...', not "):
+                    found["w"][key]
+
+    def test_random_ones_are_those_of_numpy(self) -> None:
+        random = Random(1)
+        arrays = {str(i): numpy.arange(math.prod(shape)).reshape(shape)
+                  for i, shape in enumerate([(), (5,), (0,), (2, 0, 3), (3, 4, 5)])}
+        path = self.saved({name: torch.from_numpy(array) for name, array in arrays.items()})
+
+        def key() -> object:
+            begin, end = (random.choice([None, random.randrange(-7, 7), 10 ** 30, -(10 ** 30)]) for _ in "be")
+            return random.choice([random.randrange(-6, 6), slice(begin, end), slice(begin, end, 1), Ellipsis])
+
+        with shardctl.open(path) as found:
+            for _ in range(1000):
+                name, keys = random.choice(list(arrays)), tuple(key() for _ in range(random.randrange(4)))
+                try:
+                    wanted = arrays[name][keys]
+                except IndexError:
+                    with self.assertRaises(IndexError):
+                        found[name][keys]
+                    continue
+                numpy.testing.assert_array_equal(found[name][keys].numpy(), wanted, strict=True)
 
     def test_wrong_ones_are_refused_like_those_of_arrays(self) -> None:
         with shardctl.open(self.saved({"w": torch.zeros(4, 2)})) as found:

@@ -417,6 +417,10 @@ class Transformers(Case):
         self.assertTrue(same(half.state_dict(), {name: tensor.bfloat16() for name, tensor in wanted.items()}))
 
 
+class _Unknown:
+    """A class that no reader of checkpoints knows."""
+
+
 class Dcp(Case):
     def test_unchanged_code_loads_every_format(self) -> None:
         wanted = {"model": model(1).state_dict(), "step": 7, "names": ["a", "b"], "rate": 0.5}
@@ -476,6 +480,27 @@ class Dcp(Case):
         self.assertEqual(state["w"].item(), 7)
         with self.assertRaisesRegex(CheckpointException, "six"):
             dcp.load({"six": torch.zeros(4)}, storage_reader=shardctl.dcp.Reader(source), no_dist=True)
+
+    def test_objects_of_the_planner_are_those_of_save(self) -> None:
+        Pair = collections.namedtuple("Pair", "first second")
+        with mock.patch.dict(globals(), {"Pair": Pair}):
+            state = {"pair": Pair(1, torch.ones(2)), "z": 1 + 2j, "array": [numpy.float32(0.5)]}
+            dcp.save(state, storage_writer=shardctl.dcp.Writer(self.folder / "x.pt"), no_dist=True)
+            loaded = torch.load(self.folder / "x.pt", weights_only=True)
+            self.assertEqual(str(loaded), str({"pair": (1, torch.ones(2)), "z": 1 + 2j, "array": [0.5]}))
+        with self.assertRaisesRegex(CheckpointException, "cannot save 'deep.wrong': .* found .*_Unknown"):
+            dcp.save({"deep": {"wrong": _Unknown()}}, storage_writer=shardctl.dcp.Writer(self.folder / "y.pt"), no_dist=True)
+
+    def test_a_checkpoint_that_cannot_be_read_is_named_by_dcp(self) -> None:
+        path = self.folder / "x.pt"
+        reader = shardctl.dcp.Reader(path)
+        with self.assertRaises(shardctl.NotFound):
+            reader.read_metadata()
+        with self.assertRaisesRegex(CheckpointException, "x.pt: no such file or folder"):
+            dcp.load({"step": 0}, storage_reader=reader, no_dist=True)
+        torch.save({"step": 7}, path)
+        dcp.load(state := {"step": 0}, storage_reader=reader, no_dist=True)
+        self.assertEqual(state["step"], 7)
 
     def test_a_missing_name_is_reported_by_dcp(self) -> None:
         with self.assertRaises(CheckpointException) as missing:
