@@ -195,7 +195,7 @@ ClassObject class_object(const nb::callable& of_class) {
 }
 
 /// The value of an object. \pre `objects` was called
-nb::object object(const Checkpoint& checkpoint, std::uint32_t index, const nb::callable& of_class) {
+nb::object object_value(const Checkpoint& checkpoint, std::uint32_t index, const nb::callable& of_class) {
   const Value* const value = checkpoint.catalog().objects.at(index).value;
   if (value == nullptr) return nb::none();
   const auto refuse = [](std::int64_t) -> nb::object {
@@ -378,7 +378,7 @@ void define(nb::module_& native) {
       .def("placements", &placements, arg("index"))
       .def("chunks", &chunks, arg("index"))
       .def("objects", &objects)
-      .def("object", &object, arg("index"), arg("of_class"))
+      .def("object_value", &object_value, arg("index"), arg("of_class"))
       .def("tree", &tree, arg("rank").none(), arg("of_tensor"), arg("of_class"), arg("of_size"))
       .def("read", &read, arg("reads"));
   native.def("open", &open_source, arg("paths"), arg("format"), arg("map"), arg("set"), arg("hf_ref"), arg("layout"),

@@ -56,7 +56,7 @@ class _Objects(Mapping[str, Any]):
 
     def __getitem__(self, name: str) -> Any:
         if name not in self._found:
-            made = [(rank, self._opened.object(index, value_of_class)) for rank, index in self._indices[name]]
+            made = [(rank, self._opened.object_value(index, value_of_class)) for rank, index in self._indices[name]]
             by_rank = RankValues({rank: value for rank, value in made if rank is not None})
             self._found[name] = by_rank if self.differs(name) else made[-1][1]
         return self._found[name]

@@ -8,6 +8,7 @@ import pickle
 import types
 import unittest
 from pathlib import Path
+from unittest import mock
 
 import numpy
 import safetensors.torch
