@@ -477,10 +477,11 @@ std::vector<std::byte> ZipReader::read(const Record& record, std::int64_t limit_
         .of_kind(FindingKind::kBadHeader)
         .in_file(file_->name());
   }
-  if (has_checksums_ && crc32(content) != record.crc32) {
+  const std::optional<std::uint32_t> sum = record.checksum();
+  if (sum && crc32(content) != *sum) {
     throw damaged(FindingKind::kCrcMismatch, fmt::format("record '{}' does not match its checksum", record.name))
         .in_file(file_->name())
-        .expected(fmt::format("{:08x}", record.crc32))
+        .expected(fmt::format("{:08x}", *sum))
         .found(fmt::format("{:08x}", crc32(content)))
         .because("its bytes were changed after it was written");
   }

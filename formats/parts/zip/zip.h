@@ -71,8 +71,7 @@ class ZipReader {
   std::int64_t data_offset(const Record& record) const;
   /// The same for records by their numbers. A disk with long round trips is asked for many headers at one time.
   std::vector<std::int64_t> data_offsets(std::span<const std::uint32_t> records) const;
-  /// The record's content, checked against its CRC-32. torch can be set to store 0 as every CRC: if all records have 0,
-  /// none is checked.
+  /// The record's content, checked against its CRC-32 if it has one.
   /// \throws Error kCorruption  larger than `limit_bytes`, wrong CRC (kind crc_mismatch); kUnsupported  unknown method.
   std::vector<std::byte> read(const Record& record, std::int64_t limit_bytes) const;
   /// The record's content at any size, charged to the arena's budget. \throws Error kCorruption  the budget is
