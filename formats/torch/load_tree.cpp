@@ -65,6 +65,7 @@ void TreeLoader::warn(const FirstNames& names, std::string_view one, std::string
 
 void TreeLoader::visit(const TreeLeaf& leaf) {
   if (is_old_parameter(*leaf.value)) modernize(*catalog_.arena, *leaf.value);
+  if (drop_attributes(*catalog_.arena, *leaf.value, hidden_)) attributed_.add(leaf.name);
   const bool wrapped = is_parameter(*leaf.value, hidden_);
   Value& node = wrapped ? *leaf.value->items()[0] : *leaf.value;
   if (node.kind == ValueKind::kTensor) return add_again(leaf, node);

@@ -204,4 +204,18 @@ bool has_attributes(const Value& parameter) {
   return parameter.is_call_of("torch._utils", "_rebuild_parameter_with_state");
 }
 
+bool drop_attributes(Arena& arena, Value& parameter, HiddenTensors& hidden) {
+  constexpr std::size_t kState = 3;  // After data, requires_grad and hooks.
+  if (!has_attributes(parameter) || parameter.items().size() <= kState) return false;
+  const std::span<Value* const> states = parameter.items().subspan(kState);
+  const bool is_lost = std::ranges::any_of(states, [&](const Value* state) {
+    return !hidden.kind_in(*state).empty() ||
+           find_below(*state, [](const Value& value) { return value.kind == ValueKind::kOpaque; }) != nullptr;
+  });
+  if (!is_lost) return false;
+  Value* const function = make_global(arena, "torch._utils", "_rebuild_parameter");
+  parameter = *make_call(arena, function, parameter.items().first(kState));
+  return true;
+}
+
 }  // namespace shard::torch_save

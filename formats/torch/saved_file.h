@@ -112,4 +112,9 @@ bool is_parameter(const Value& value, HiddenTensors& hidden);
 /// Whether such a Parameter has a state: attributes of its Python object, which are written only with the call.
 bool has_attributes(const Value& parameter);
 
+/// Removes the state from a call of _rebuild_parameter_with_state if it cannot be written because it contains tensors
+/// (Megatron's main_grad) or values of classes outside the list. The Parameter's own elements do not depend on it.
+/// \returns whether it did. \throws Error kCorruption  see HiddenTensors.
+bool drop_attributes(Arena& arena, Value& parameter, HiddenTensors& hidden);
+
 }  // namespace shard::torch_save

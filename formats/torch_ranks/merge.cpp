@@ -122,6 +122,9 @@ class Merge {
   void merge_name(Holders holders) {
     check_twice(holders);
     is_in_root_ = is_in_root_ && holders[0].file == &ranks_.front();
+    if (std::ranges::any_of(holders, [](const Holder& each) { return each.leaf->lost_attributes; })) {
+      attributed_.add(holders[0].leaf->name);
+    }
     const LeafKind kind = holders[0].leaf->kind;
     const auto other = std::ranges::find_if(holders, [&](const Holder& each) { return each.leaf->kind != kind; });
     if (other != holders.end()) return merge_mixed(holders, *other);
@@ -278,9 +281,13 @@ class Merge {
       context_.files.findings().mend(fmt::format("{} damaged plain {} taken from another rank", taken_from_others_,
                                                  taken_from_others_ == 1 ? "tensor was" : "tensors were"));
     }
+    std::vector<std::string>& warnings = context_.catalog.warnings;
+    if (attributed_.count() > 0) {
+      warnings.push_back(
+          fmt::format("tensors are read without the attributes of their Python objects: {}", attributed_.text()));
+    }
     if (holding_.count() == 0) return;
-    context_.catalog.warnings.push_back(
-        fmt::format("objects have tensors as attributes, which are not listed: {}", holding_.text()));
+    warnings.push_back(fmt::format("objects have tensors as attributes, which are not listed: {}", holding_.text()));
   }
 
   /// Values are compared as they are in the pickles, so rank 0's tree is changed only after all comparisons.
@@ -308,6 +315,7 @@ class Merge {
   bool has_warned_of_left_ = false;
   std::size_t taken_from_others_ = 0;  ///< For repair: the number of tensors whose first rank's copy is lost.
   FirstNames holding_;                 ///< Names of objects that contain tensors.
+  FirstNames attributed_;              ///< Names of tensors that were read without attributes.
   std::vector<std::pair<Value*, std::uint32_t>> nodes_;  ///< Nodes of rank 0's tree, and their tensors.
   bool is_in_root_ = *ranks_.front().rank == 0;          ///< All names so far are in rank 0's tree.
   std::optional<Error> other_slice_;                     ///< For repair: the first slice that contradicts the layout.

@@ -185,6 +185,7 @@ class LeafReader {
     const bool is_outside = !is_inside(tree_leaf);
     if (is_outside && !takes_beside_) return;
     RankLeaf leaf{tree_leaf.name, compact_path(tree_leaf.path, tree_leaf.name), tree_leaf.value, LeafKind::kObject};
+    leaf.lost_attributes = torch_save::drop_attributes(arena_, *tree_leaf.value, hidden_);
     const bool wrapped = torch_save::is_parameter(*tree_leaf.value, hidden_);
     Value& node = wrapped ? *tree_leaf.value->items()[0] : *tree_leaf.value;
     if (read_tensor(node, leaf)) {
@@ -212,6 +213,7 @@ class LeafReader {
     } else if (auto placed = as_placed_tensor(arena_, node)) {
       keep(leaf, LeafKind::kPlaced, file_.placed, std::move(*placed));
     } else if (const auto view = torch_save::as_tensor(arena_, node)) {
+      leaf.lost_attributes = leaf.lost_attributes || view->has_attributes;
       keep(leaf, LeafKind::kPlain, file_.plain, *view);
     } else {
       return false;

@@ -49,8 +49,9 @@ struct RankLeaf {
   Value* node = nullptr;
   LeafKind kind{};
   bool requires_grad = false;
-  bool has_attributes = false;  ///< See StoredTensor.
-  std::uint32_t item = 0;       ///< Index into RankFile::sharded, dtensors, placed or plain.
+  bool has_attributes = false;   ///< See StoredTensor.
+  bool lost_attributes = false;  ///< It was read without the attributes of its Python object.
+  std::uint32_t item = 0;        ///< Index into RankFile::sharded, dtensors, placed or plain.
 };
 
 struct RankFile {

@@ -187,6 +187,21 @@ TEST(TorchWrapped, TensorsWithAttributesAreReadByValue) {
   EXPECT_EQ(find_key(*reader->catalog().root, "x")->kind, ValueKind::kTensor);
 }
 
+TEST(TorchWrapped, ParametersAreReadWithoutAttributesThatCannotBeWritten) {
+  OpenOptions options;
+  options.opaque_globals = true;
+  for (const std::string& attribute : {kTensor, std::string("cbuiltins\nmax\n")}) {
+    MemoryFiles files;
+    const std::string state = "}" + text_op("main_grad") + attribute + "s";
+    const auto reader = open_value(
+        files, "ctorch._utils\n_rebuild_parameter_with_state\n(" + kTensor + "\x88" + kHooks + state + "tR", options);
+    EXPECT_THAT(values<float>(*reader, "x"), ElementsAre(1, 2));
+    EXPECT_THAT(reader->catalog().warnings,
+                ElementsAre("made.pt: 1 tensor is read without the attributes of its Python object: 'x'"));
+    EXPECT_TRUE(find_key(*reader->catalog().root, "x")->is_call_of("torch._utils", "_rebuild_parameter"));
+  }
+}
+
 TEST(TorchWrapped, TensorsInAttributesOfContainersAreAWarning) {
   MemoryFiles files;
   const std::string dict =
