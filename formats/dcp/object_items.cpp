@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <optional>
 #include <utility>
 
 #include "formats/dcp/check_items.h"
@@ -13,6 +14,7 @@
 #include "libshard/catalog/tree.h"
 #include "libshard/core/error.h"
 #include "libshard/core/object_faults.h"
+#include "libshard/core/value_walk.h"
 #include "libshard/io/paths.h"
 #include "libshard/io/source_store.h"
 
@@ -413,8 +415,18 @@ LoadedObject ObjectItems::load(const std::shared_ptr<FetchedFile>& file, const W
   if (loaded.foreign && findings_.goes_on()) throw Error(*loaded.foreign);
   if (loaded.foreign) report_bad(one.entry, loaded.foreign->in_file(file->name()));
   const bool in_item = !is_common(objects_[one.entry]);
+  if (in_item && form_.keeps_objects_whole && findings_.goes_on()) check_copied(file, one.item, loaded);
   if (!in_item || is_carried(one.item)) originals_->add(originals.values, in_item);
   return loaded;
+}
+
+void ObjectItems::check_copied(const std::shared_ptr<FetchedFile>& file, const Item& item, LoadedObject& loaded) {
+  if (!is_carried(item)) return;
+  const std::optional<Error> fault = fault_of_item(file, item);
+  if (!fault) return;
+  loaded.is_mended = true;
+  const auto is_opaque = [](const Value& each) { return each.kind == ValueKind::kOpaque; };
+  if (find_below(*loaded.root, is_opaque) != nullptr) throw Error(*fault);
 }
 
 /// Replaces the objects by their leaves, and builds a tree that preserves tuples and similar containers.
@@ -479,7 +491,7 @@ void ObjectItems::keep_originals() {
     if (loaded_[i].root == nullptr || objects_[i].is_reshaped) continue;
     if (is_common(objects_[i])) {
       keep_common(items_.file(item.file), item);
-    } else if (is_carried(item)) {
+    } else if (is_carried(item) && !loaded_[i].is_mended) {
       items_.resolve_whole(objects_[i].item);
       originals_->items.try_emplace(loaded_[i].root, Originals::Item{objects_[i].item, item.length});
     }

@@ -35,6 +35,7 @@ struct LoadedObject {
   std::vector<InnerTensor> tensors;
   std::vector<Location> locations;
   bool hides_tensors = false;    ///< `root` contains opaque values in place of tensors.
+  bool is_mended = false;        ///< Recovered from a damaged item, whose bytes must not be copied.
   std::optional<Error> foreign;  ///< The error for a class outside the list, unless such classes are opaque.
 };
 
