@@ -174,6 +174,24 @@ TEST(Select, RefusesMalformedRenames) {
   }
 }
 
+TEST(Select, RefusesNewNamesThatAreNotUtf8) {
+  const Catalog catalog = flat_catalog();
+  const auto refuses = [&](const SelectionOptions& options) {
+    expect_error(ErrorCode::kInvalidArgument, "is not valid UTF-8", [&] { select(catalog, options); });
+  };
+  refuses({.add_prefix = {"\xff"}});
+  refuses({.rename = {"a=\xc3"}});
+  Catalog umlaut;
+  add_tensor(umlaut, "\xc3\xa4", {1});
+  expect_error(ErrorCode::kInvalidArgument, "is not valid UTF-8", [&] { select(umlaut, {.strip_prefix = {"\xc3"}}); });
+}
+
+TEST(Select, ChangesNamesThatHaveSurrogates) {
+  Catalog catalog;
+  add_tensor(catalog, "\xed\xa0\x80.w", {1});
+  EXPECT_EQ(select(catalog, {.add_prefix = {"x."}}).tensors[0].name, "x.\xed\xa0\x80.w");
+}
+
 TEST(Select, RefusesTwoTensorsWithOneResultingName) {
   const Catalog catalog = flat_catalog();
   expect_error(ErrorCode::kInvalidArgument, "'model.a.weight' and 'model.b.weight' would both be named 'w'",

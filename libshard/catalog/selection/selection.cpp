@@ -12,6 +12,7 @@
 #include "libshard/core/error.h"
 #include "libshard/core/hash_table.h"
 #include "libshard/core/sort_unique.h"
+#include "libshard/core/utf8.h"
 
 namespace shard {
 
@@ -100,6 +101,14 @@ struct NamedPath {
   Path path;
 };
 
+/// Refuses a change that makes a name unreadable for torch and others. Names with surrogates, which pickles may
+/// contain, may be changed.
+void check_encoding(std::string_view old_name, std::string_view name) {
+  if (name == old_name || is_utf8(name) || !is_utf8(old_name)) return;
+  throw Error(ErrorCode::kInvalidArgument, fmt::format("the new name of '{}' is not valid UTF-8", old_name))
+      .found(name);
+}
+
 /// The options' renaming rules, compiled. The cost of a name depends on its own changes, not on the number of rules.
 class Renaming {
  public:
@@ -108,6 +117,7 @@ class Renaming {
   Renaming(const SelectionOptions& options, bool nested, Arena& arena);
   bool changes_names() const;
   /// The resulting name and path of an entry. New names and paths are allocated in the arena.
+  /// \throws Error kInvalidArgument  only the new name is not valid UTF-8.
   NamedPath apply(NamedPath entry);
   /// \throws Error kInvalidArgument  a prefix to strip that no entry had.
   void check_used() const;
@@ -159,11 +169,14 @@ bool Renaming::changes_names() const {
 }
 
 NamedPath Renaming::apply(NamedPath entry) {
+  const std::string_view old_name = entry.name;
   for (std::size_t i = prefix_of(entry.name, 0); i < used_.size(); i = prefix_of(entry.name, i + 1)) strip(entry, i);
   for (const std::string& prefix : options_.add_prefix) add(entry, prefix);
-  if (rules_.empty()) return entry;
-  scratch_ = entry.name;
-  if (rules_.apply(scratch_) && scratch_ != entry.name) entry = {arena_.copy(scratch_), {}};
+  if (!rules_.empty()) {
+    scratch_ = entry.name;
+    if (rules_.apply(scratch_) && scratch_ != entry.name) entry = {arena_.copy(scratch_), {}};
+  }
+  check_encoding(old_name, entry.name);
   return entry;
 }
 
