@@ -17,6 +17,7 @@
 #include "formats/deepspeed/tag_folder.h"
 #include "formats/torch/saved_reader.h"
 #include "libshard/core/box.h"
+#include "libshard/core/checked.h"
 #include "libshard/core/error.h"
 #include "libshard/core/hash_table.h"
 #include "libshard/core/short_text.h"
@@ -25,6 +26,8 @@
 namespace shard::deepspeed {
 
 namespace {
+
+constexpr std::string_view kInfo = "universal_checkpoint_info", kVocabularyPatterns = "vocabulary_parameter_patterns";
 
 class UniversalReader final : public torch_save::SavedReader {
  public:
@@ -46,6 +49,7 @@ class UniversalReader final : public torch_save::SavedReader {
     if (!wants_module(options)) check_params(*options.findings);
     check_models(save, *options.findings);
     check_states(*options.findings);
+    if (!save.is_parted()) check_shapes(save, *options.findings);
     if (save.universal->is_joined) check_module(save, wants_module(options));
     if (const Value* version = find_key(*save.models.front().root, "ds_version")) {
       if (version->is_string()) catalog_.format_version = version->text();
@@ -155,12 +159,46 @@ class UniversalReader final : public torch_save::SavedReader {
         fmt::format("parameters lack files of states that most parameters have: {}", incomplete.text()));
   }
 
+  /// Checks that the tensors of a parameter have its shape, or are flat.
+  void check_shapes(const Save& save, Findings& findings) const {
+    const HashMap<std::string_view, Dims> shapes = whole_shapes(save);
+    for (const UniversalFile& file : save.universal->files) {
+      const Dims* const shape = shapes.find(file.param);
+      if (shape == nullptr || !file.view || file.number != nullptr || file.view->shape == *shape) continue;
+      const Dims& found = file.view->shape;
+      if ((found.size() == 1 || shape->size() == 1) && checked_numel(found) == checked_numel(*shape)) continue;
+      findings.report(Error(ErrorCode::kCorruption, "the tensor does not have the shape of its parameter")
+                          .in_file(catalog_.files[file.file].path)
+                          .of_tensor(file.param)
+                          .of_kind(FindingKind::kShapeMismatch)
+                          .expected(to_string(*shape))
+                          .found(to_string(found)));
+    }
+  }
+
+  /// The shapes of parameters: those of the model's states, unless these list parts or padded rows, or else those of
+  /// the weights.
+  static HashMap<std::string_view, Dims> whole_shapes(const Save& save) {
+    HashMap<std::string_view, Dims> shapes;
+    const ModelStates& model = save.models.front();
+    const Value* const info = find_key(*model.root, kInfo);
+    const bool is_padded = info != nullptr && is_mapping(*info) && find_key(*info, kVocabularyPatterns) != nullptr;
+    if (model.groups && !save.universal->is_joined && !is_padded) {
+      for (const ParamGroup& group : *model.groups) {
+        for (const ParamShape& param : group) shapes.try_emplace(param.name, param.shape);
+      }
+    }
+    for (const UniversalFile& file : save.universal->files) {
+      if (file.name == kWeightFile && file.view) shapes.try_emplace(file.param, file.view->shape);
+    }
+    return shapes;
+  }
+
   UniversalFolder folder_;
   HashSet<std::string_view> trained_;  ///< Names from param_shapes, of all ranks.
 };
 
 constexpr double kVersion = 0.2;  ///< The version of plain data parallelism's form, unchanged since DeepSpeed 0.11.2.
-constexpr std::string_view kInfo = "universal_checkpoint_info";
 
 Value* make_dict(Arena& arena, std::initializer_list<std::pair<std::string_view, Value*>> entries) {
   std::vector<Value*> items;

@@ -68,3 +68,27 @@ holds err "lack files of states that most parameters have: '$(basename "$lost")'
 expect 1 verify lost
 holds out "missing_file"
 holds out "$(basename "$lost")/exp_avg.pt"
+rm -rf lost
+
+# Two parameters' files that were exchanged: their shapes show it, also where other facts do not.
+for file in exp_avg fp32; do
+  cp -r "$saves/universal_of_stage1" lost
+  chmod -R u+w lost
+  (cd lost/global_step2/zero && mv a.weight/$file.pt x && mv b.weight/$file.pt a.weight/$file.pt && mv x b.weight/$file.pt)
+  expect 4 gather lost -o none.safetensors --objects drop
+  holds err "zero/a.weight/$file.pt: tensor 'a.weight': the tensor does not have the shape of its parameter"
+  holds err "expected [3, 5], found [5, 3]"
+  expect 1 verify lost --json
+  jq -e --arg file "$file.pt" '[.findings[] | [.kind, .file]] | sort ==
+    [["shape_mismatch", "zero/a.weight/\($file)"], ["shape_mismatch", "zero/b.weight/\($file)"]]' out >/dev/null ||
+    fail "not both files are named"
+  rm -rf lost
+done
+
+# A file of one size in the place of another.
+cp -r "$saves/universal_of_stage1" lost
+chmod -R u+w lost
+cp lost/global_step2/zero/a.bias/step.pt lost/global_step2/zero/a.weight/exp_avg.pt
+expect 4 gather lost -o none.safetensors --objects drop
+holds err "zero/a.weight/exp_avg.pt"
+rm -rf lost
