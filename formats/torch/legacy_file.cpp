@@ -104,9 +104,19 @@ class LegacyFile final : public SavedFile {
       place_storages(*next_pickle());
     } catch (const Error& error) {
       if (!options.findings->goes_on() || !is_damage(error)) throw;
+      if (error.kind() == FindingKind::kShapeMismatch) lose_shifted();
       why_lost_ = error.what();
       options.findings->mend(fmt::format("{}: storages up to a fault were read: {}", options.shown, why_lost_));
     }
+  }
+
+  /// A wrong count behind a storage may be its last elements, if the file has more or fewer bytes than the storages.
+  void lose_shifted() {
+    std::int64_t end = at_;
+    for (const LegacyStorage& storage : storages_) {
+      if (storage.offset < 0) end = checked_add(end, checked_add(kCountBytes, storage.bytes));
+    }
+    if (last_ != nullptr && end != file_->size()) last_->offset = -1;
   }
 
   Value* next_pickle() {
@@ -186,6 +196,7 @@ class LegacyFile final : public SavedFile {
     }
     found->offset = at_ + kCountBytes;
     at_ = found->offset + found->bytes;
+    last_ = &*found;
   }
 
   std::shared_ptr<const RandomReader> file_;
@@ -193,6 +204,7 @@ class LegacyFile final : public SavedFile {
   pickle::LoadOptions load_options_;
   std::int64_t at_ = 0;                  ///< The offset of the next read.
   std::vector<LegacyStorage> storages_;  ///< By key.
+  LegacyStorage* last_ = nullptr;        ///< The storage that was placed last.
   std::vector<std::byte> window_;        ///< The bytes of the last read.
   std::int64_t window_begin_ = 0;
   std::string why_lost_;

@@ -2,6 +2,7 @@
 """The three answers of verify (good, damaged, not read here), and the treatment of unread content by repair."""
 import json
 import os
+import pickle
 import shutil
 import struct
 import subprocess
@@ -17,7 +18,7 @@ from program import write_safetensors
 DATA = Path(os.environ["SHARD_DATA"])
 HOSTILE = Path(__file__).resolve().parent.parent / "hostile"
 sys.path.append(str(HOSTILE))
-from build import pickled, storage, tensor, text, torch_zip  # noqa: E402
+from build import name, number, pickled, storage, tensor, text, torch_zip, tuple_of  # noqa: E402
 
 CODES_CLASS = "my_project.states.Codes"
 CONFIG_CLASS = "my_project.states.Config"
@@ -199,6 +200,37 @@ class OneOfSeveralFiles(InAFolder):
         ranks([bytes(16), bytes(16), bytes(16)])
         Path("ranks/rank_1.pt").write_bytes(b"nonsense and more of it")
         self.assertIn("rank_1.pt", self.errors("ranks"))
+
+
+class LegacyFile(InAFolder):
+    """A legacy torch.save file of three tensors. Each storage is known to begin only by the end of the one before."""
+
+    def setUp(self):
+        super().setUp()
+        body = b"}"
+        for key in "012":
+            stored = tuple_of(text("storage"), name("torch", "FloatStorage"), text(key), text("cpu"), number(4), b"N") + b"Q"
+            body += text("w" + key) + tensor([4], [1], stored=stored) + b"s"
+        machine = {"protocol_version": 1001, "little_endian": True, "type_sizes": {"short": 2, "int": 4, "long": 4}}
+        pickles = [pickle.dumps(each, 2) for each in (0x1950A86A20F9469CFC6C, 1001, machine)]
+        self.head = b"".join(pickles) + pickled(body) + pickle.dumps(["0", "1", "2"], 2)
+        self.stored = [struct.pack("<q4f", 4, *range(begin, begin + 4)) for begin in (1, 5, 9)]
+
+    def lost(self, *stored: bytes) -> list[str]:
+        Path("model.pt").write_bytes(self.head + b"".join(stored))
+        return [each["name"] for each in document("repair", "model.pt", "-o", "rep.pt", "--force")["lost"]]
+
+    def test_that_is_cut_keeps_the_storages_before(self):
+        self.assertEqual(self.lost(*self.stored), [])
+        self.assertEqual(self.lost(*self.stored[:2], self.stored[2][:-1]), ["w2"])
+
+    def test_that_lacks_bytes_inside_loses_the_storage_that_they_are_from(self):
+        for begin in 8, 12, 20:
+            second = self.stored[1][:begin] + self.stored[1][begin + 4:]
+            self.assertEqual(self.lost(self.stored[0], second, self.stored[2]), ["w1", "w2"], begin)
+
+    def test_with_a_wrong_count_alone_keeps_the_storages_before(self):
+        self.assertEqual(self.lost(*self.stored[:2], struct.pack("<q", 5) + self.stored[2][8:]), ["w2"])
 
 
 class Beside(InAFolder):
