@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "formats/parts/pickle/foreign_holder.h"
+#include "formats/parts/pickle/pickle.h"
 #include "formats/torch/tensor_pickle.h"
 #include "libshard/core/object_faults.h"
 
@@ -28,7 +29,7 @@ Opaques find_opaques(const Value& value, VisitedSet& met, const Originals* origi
 }
 
 Error foreign_class(const Value& opaque, const Value& object, std::string_view name) {
-  if (opaque.module() == "builtins") {  // A dict or a set.
+  if (opaque.module() == "builtins" && pickle::is_known_global("builtins", opaque.text())) {  // A dict or a set.
     return Error(ErrorCode::kUnsupported,
                  fmt::format("object '{}' is or contains a {} with tensors as keys or elements, which cannot be kept",
                              name, opaque.text()))

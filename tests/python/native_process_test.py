@@ -155,7 +155,8 @@ class Verbs(Case):
                 shardctl.inspect(path)
             self.assertEqual(cut.exception.kind, "truncated")
             with self.assertRaises(shardctl.Unsupported):
-                shardctl.run("help")
+                shardctl.run("completion", "bash")
+            self.assertEqual(shardctl.run("help").json["schema"], "shardctl.help/1")
 
     def test_the_process_stays_as_it_is(self) -> None:
         def state() -> list[object]:
