@@ -78,6 +78,13 @@ def is_torch(value: object) -> bool:
     return torch is not None and isinstance(value, torch.Tensor)
 
 
+def is_lazy(tensor: Any) -> bool:
+    """Whether it is a parameter or buffer of torch that has no shape yet."""
+    from torch.nn.parameter import is_lazy as is_lazy_in_torch
+
+    return bool(is_lazy_in_torch(tensor))
+
+
 def is_wrapper(tensor: Any) -> bool:
     """Whether a tensor of torch is of a class that has its elements in other tensors, such as DTensor."""
     import torch
@@ -117,13 +124,17 @@ def is_held(tensor: Any) -> bool:
     return held
 
 
-def check_dense(tensor: Any) -> None:
-    """Raises Usage for tensors without elements of their own: see is_held, or wrappers of other tensors (DTensor)."""
+def check_dense(tensor: Any, name: Optional[str] = None) -> None:
+    """Raises Usage for tensors without elements of their own: see is_held, or wrappers of other tensors (DTensor). `name` is
+    that in a state, if it is part of one."""
     if not is_wrapper(tensor) and is_held(tensor):
         return
-    error = usage("cannot fill a tensor that has no memory of its own", "a dense tensor",
-                  f"{type(tensor).__name__} on {tensor.device}")
-    error.hint = "load_state_dict() fills DTensors and ShardedTensors" if is_wrapper(tensor) else None
+    error = usage(f"cannot fill {'a tensor' if name is None else repr(name)} that has no memory of its own", "a dense tensor",
+                  f"{type(tensor).__name__} on {tensor.device}", name)
+    if name is not None:
+        error.hint = "put a new tensor in its place with assign=True"
+    elif is_wrapper(tensor):
+        error.hint = "load_state_dict() fills DTensors and ShardedTensors"
     raise error
 
 

@@ -12,7 +12,18 @@ from typing import TYPE_CHECKING, Any, Callable, Optional, Union
 from shardctl._checkpoint import Checkpoint, Handle, PathLike
 from shardctl._checkpoint import open as open_checkpoint
 from shardctl._errors import Unsupported, Usage, failure
-from shardctl._memory import ML_DTYPES, NUMPY, is_held, is_torch, is_wrapper, new_array, new_tensor, usage
+from shardctl._memory import (
+    ML_DTYPES,
+    NUMPY,
+    check_dense,
+    is_held,
+    is_lazy,
+    is_torch,
+    is_wrapper,
+    new_array,
+    new_tensor,
+    usage,
+)
 from shardctl._sharding import boxes_of_dtensor, is_dtensor, is_sharded_tensor, own_rank
 from shardctl._text import printable
 
@@ -108,6 +119,8 @@ def _leaves_of_module(module: torch.nn.Module, state: dict[str, Any]) -> Iterato
 
 def _addresses(tensor: Any) -> Iterator[int]:
     """The addresses of the storages of a tensor's elements in this process."""
+    if is_lazy(tensor):
+        return
     if is_dtensor(tensor):
         parts = [tensor.detach().to_local()]
     elif is_sharded_tensor(tensor):
@@ -226,6 +239,7 @@ class _Loading:
         self._known: set[str] = set()  # The names of these leaves.
         self._new: dict[object, Any] = {}  # With assign: new tensors by the tensor of the checkpoint.
         self.assigned: list[tuple[_Leaf, Any]] = []
+        self._leaves = {leaf.name: leaf for leaf in leaves}
         for leaf in leaves:
             if leaf.is_extra:
                 self._want_extra(leaf)
@@ -233,6 +247,7 @@ class _Loading:
                 self._want_tensor(leaf)
             else:
                 self._want_value(leaf)
+        self.unread = set(self.missing)  # Names whose present values stay.
 
     def _find(self, name: str) -> Optional[Handle]:
         full = self._prefix + name
@@ -243,14 +258,45 @@ class _Loading:
         if handle is None:
             self.missing.append(leaf.name)
             return
-        if not self._fits(leaf, handle.shape, handle.dtype):
+        has_no_shape = is_torch(leaf.value) and is_lazy(leaf.value)
+        if not has_no_shape and not self._fits(leaf, handle.shape, handle.dtype):
             return
-        target = self._assigned(leaf.value, handle) if self._assign else leaf.value
-        if self._assign:
+        target = leaf.value
+        if has_no_shape:
+            target = new_tensor(handle.shape, handle.dtype if self._assign else _dtype_of(leaf.value))
+        elif self._assign:
+            target = self._assigned(leaf.value, handle)
+        if target is not leaf.value:
             self.assigned.append((leaf, target))
         for offsets, local in _boxes(target, leaf.name):
+            if is_torch(local):
+                check_dense(local, leaf.name)
             box = handle._with(offsets, tuple(local.shape), (True,) * len(offsets))
             self._reads[_memory_key(local)] = (box, local)
+
+    def settle_ties(self, module: torch.nn.Module) -> None:
+        """Of the names of one parameter, the checkpoint needs only one, as for load_model of safetensors."""
+        names: dict[int, list[str]] = {}
+        for name, parameter in module.named_parameters(remove_duplicate=False):
+            names.setdefault(id(parameter), []).append(name)
+        tied = {name: group for group in names.values() for name in group if len(group) > 1}
+        for name in [name for name in self.missing if name in tied]:
+            found = next((each for each in tied[name] if each in self._leaves and each not in self.unread), None)
+            if found is None:
+                continue
+            self.missing.remove(name)
+            new = next((tensor for leaf, tensor in self.assigned if leaf.name == found), None)
+            if new is not None:
+                self.unread.remove(name)
+                self.assigned.append((self._leaves[name], new))
+
+    def explain_missing(self) -> None:
+        """Notes why names are missing that the checkpoint has, but not as tensors. Raises Unsupported for an Opaque."""
+        for name in [name for name in self.missing if self._prefix + name in self._checkpoint.objects]:
+            value = self._checkpoint._value(self._prefix + name, self._rank)
+            self.missing.remove(name)
+            self.mismatched.append(f"type mismatch for {printable(name)}: the checkpoint has a value of type "
+                                   f"{type(value).__name__}, the current model has a tensor.")
 
     def _fits(self, leaf: _Leaf, found_shape: tuple[int, ...], found_dtype: str) -> bool:
         """Whether elements of the checkpoint fit a tensor or array of the state. Otherwise, notes why."""
@@ -370,10 +416,16 @@ def _load(checkpoint: Checkpoint, target: Any, strict: bool, assign: bool, cast:
     from torch.nn.modules.module import _IncompatibleKeys
 
     is_module = _is_module(target)
+    if not is_module and not isinstance(target, (Mapping, list, tuple)):
+        raise usage("cannot fill such a state", "a module or a state dict", type(target).__name__)
     state = target.state_dict() if is_module else target
     leaves = list(_leaves_of_module(target, state) if is_module else _leaves(state, "", _no_root))
     loading = _Loading(checkpoint, leaves, prefix, assign, cast)
-    missing, unexpected = set(loading.missing), loading.unexpected(leaves)
+    unexpected = loading.unexpected(leaves)
+    if is_module:
+        loading.settle_ties(target)
+    if strict:
+        loading.explain_missing()
     is_wrong = loading.mismatched or (strict and (loading.missing or unexpected))
     if is_wrong:
         kind = type(target).__name__
@@ -384,7 +436,7 @@ def _load(checkpoint: Checkpoint, target: Any, strict: bool, assign: bool, cast:
     if is_module and (assign or not _is_filled_in_place(target, state)):
         if assign:
             _tie_parameters(target, state)
-        for name in [name for name in state if _is_extra(name) or name in missing]:
+        for name in [name for name in state if _is_extra(name) or name in loading.unread]:
             del state[name]
         target.load_state_dict(state, strict=False, assign=assign)
     return _IncompatibleKeys(loading.missing, unexpected)

@@ -86,6 +86,50 @@ class Plain(Case):
         shardctl.load_state_dict(self.folder / "x.pt", filled, assign=True)
         self.assertIs(filled["embed"].weight, filled["head"].weight)
 
+    def test_of_tied_parameters_one_name_is_enough(self) -> None:
+        def tied() -> torch.nn.ModuleDict:
+            made = torch.nn.ModuleDict({"embed": torch.nn.Embedding(4, 3), "head": torch.nn.Linear(3, 4, bias=False)})
+            made["head"].weight = made["embed"].weight
+            return made
+
+        weight = torch.randn(4, 3)
+        for name, device in itertools.product(("embed.weight", "head.weight"), ("cpu", "meta")):
+            source = self.saved({name: weight})
+            for assign in (False, True) if device == "cpu" else (True,):
+                with torch.device(device):
+                    filled = tied()
+                self.assertEqual(shardctl.load_state_dict(source, filled, assign=assign), ([], []))
+                self.assertIs(filled["head"].weight, filled["embed"].weight)
+                self.assertTrue(torch.equal(filled["head"].weight, weight))
+        with self.assertRaisesRegex(shardctl.Mismatch, 'Missing.*"embed.weight", "head.weight"'):
+            shardctl.load_state_dict(self.saved({"other": weight}), tied())
+
+    def test_lazy_modules_get_their_shapes(self) -> None:
+        trained = torch.nn.Linear(3, 2)
+        for assign in (False, True):
+            filled = torch.nn.LazyLinear(2)
+            shardctl.load_state_dict(self.saved(trained.state_dict()), filled, assign=assign)
+            self.assertTrue(same(filled.state_dict(), trained.state_dict()))
+
+    def test_a_tensor_without_memory_is_refused_by_name(self) -> None:
+        for tensor in (torch.zeros(2, device="meta"), torch.zeros(2).to_sparse()):
+            state = {"v": torch.zeros(2), "w": tensor}
+            with self.assertRaisesRegex(shardctl.Usage, "cannot fill 'w' that has no memory of its own.*\n.*assign=True"):
+                shardctl.load_state_dict(self.saved({"v": torch.ones(2), "w": torch.ones(2)}), state)
+            self.assertEqual(state["v"].tolist(), [0, 0])
+        with self.assertRaisesRegex(shardctl.Usage, "expected a module or a state dict, found NoneType"):
+            shardctl.load_state_dict(self.saved({"w": torch.ones(2)}), None)
+
+    def test_a_value_of_a_different_kind_is_not_called_missing(self) -> None:
+        wanted = {"q": torch.quantize_per_tensor(torch.ones(2), 0.1, 0, torch.qint8), "s": torch.eye(2).to_sparse(), "step": 7}
+        source = self.saved(wanted, "x.pt")
+        for name in "qs":
+            with self.assertRaisesRegex(shardctl.Unsupported, f"cannot load '{name}': shardctl does not create values of class"):
+                shardctl.load_state_dict(source, {"step": 0, name: torch.zeros(2)})
+        with self.assertRaisesRegex(shardctl.Mismatch, "type mismatch for step: the checkpoint has a value of type int"):
+            shardctl.load_state_dict(source, {"step": torch.zeros(())})
+        self.assertEqual(shardctl.load_state_dict(source, {"q": torch.zeros(2)}, strict=False).missing_keys, ["q"])
+
     def test_modules_whose_state_is_in_other_memory_are_filled(self) -> None:
         class Transposed(torch.nn.Linear):
             def _save_to_state_dict(self, found: dict, prefix: str, keep_vars: bool) -> None:
