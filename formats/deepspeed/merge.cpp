@@ -144,15 +144,11 @@ class Merge {
   /// Adds the rest of the model states and of rank 0's optimizer as objects.
   void add_objects() {
     const ModelStates& model = save_.models.front();
-    std::vector<Value*> items;
-    const std::span<Value*> all = mapping_items(*model.root);
-    for (std::size_t i = 0; i + 1 < all.size(); i += 2) {
-      const std::string_view key = all[i]->is_string() ? all[i]->text() : std::string_view();
-      const bool is_elsewhere = key == "optimizer" && (save_.universal || !save_.optimizers.empty());
-      if (is_elsewhere || std::ranges::find(kSpread, key) != kSpread.end()) continue;
-      items.insert(items.end(), {all[i], all[i + 1]});
-    }
-    load(model.file, *make_list(arena_, ValueKind::kDict, items));
+    load(model.file, *change_items(arena_, *model.root, [&](const Value& key, Value* value) -> Value* {
+           const std::string_view name = text_or_empty(key);
+           const bool is_elsewhere = name == "optimizer" && (save_.universal || !save_.optimizers.empty());
+           return is_elsewhere || std::ranges::find(kSpread, name) != kSpread.end() ? nullptr : value;
+         }));
     if (model.module_rest != nullptr) load(model.file, *model.module_rest);
     if (save_.universal) return load_optimizer(save_.universal->file, save_.universal->rest);
     if (save_.optimizers.empty()) return;

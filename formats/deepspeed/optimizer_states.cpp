@@ -18,13 +18,9 @@ using pickle::malformed;
 
 /// A copy of the mapping as a dict, without some keys.
 Value* without_keys(Arena& arena, const Value& mapping, std::span<const std::string_view> keys) {
-  std::vector<Value*> items;
-  const std::span<Value*> all = mapping_items(mapping);
-  for (std::size_t i = 0; i + 1 < all.size(); i += 2) {
-    if (all[i]->is_string() && std::ranges::find(keys, all[i]->text()) != keys.end()) continue;
-    items.insert(items.end(), {all[i], all[i + 1]});
-  }
-  return make_list(arena, ValueKind::kDict, items);
+  return change_items(arena, mapping, [keys](const Value& key, Value* value) {
+    return key.is_string() && std::ranges::find(keys, key.text()) != keys.end() ? nullptr : value;
+  });
 }
 
 /// An integer, or that of an enum, which is a call with one argument.
@@ -142,9 +138,8 @@ class OptimizerReader {
     if (mappings == nullptr) return;
     for (const Value* group : pickle::sequence(*mappings, "param_slice_mappings")) {
       std::vector<std::string_view>& names = states_.mapped_names.emplace_back();
-      const std::span<Value*> items = pickle::mapping(*group, "param_slice_mappings");
-      for (std::size_t i = 0; i + 1 < items.size(); i += 2) {
-        names.push_back(pickle::string(*items[i], "param_slice_mappings"));
+      for (const auto [name, fragment] : ItemPairs(pickle::mapping(*group, "param_slice_mappings"))) {
+        names.push_back(pickle::string(*name, "param_slice_mappings"));
       }
     }
   }
@@ -152,15 +147,14 @@ class OptimizerReader {
   /// Reads the states of group number `group`: flat tensors are distributed over ranks, the rest is kept.
   Value* read_group(const Value& value, std::size_t group) {
     std::vector<Value*> rest;
-    const std::span<Value*> items = pickle::mapping(value, "state");
-    for (std::size_t i = 0; i + 1 < items.size(); i += 2) {
-      const std::string_view name = pickle::string(*items[i], "state");
-      const std::optional<TensorView> view = tensors_.find(*items[i + 1]);
+    for (const auto [key, state] : ItemPairs(pickle::mapping(value, "state"))) {
+      const std::string_view name = pickle::string(*key, "state");
+      const std::optional<TensorView> view = tensors_.find(*state);
       Value* const number = view ? number_of(arena_, files_, states_.file, *view) : nullptr;
       if (view && number == nullptr) {
-        add_state(name, group, flat(*items[i + 1], name));
+        add_state(name, group, flat(*state, name));
       } else {
-        rest.insert(rest.end(), {items[i], number != nullptr ? number : items[i + 1]});
+        rest.insert(rest.end(), {key, number != nullptr ? number : state});
       }
     }
     Value* const dict = make_list(arena_, ValueKind::kDict, rest);
@@ -192,9 +186,9 @@ class OptimizerReader {
     }
     const Value* const state = find_value(base, "state");
     const std::span<Value*> items = state == nullptr ? std::span<Value*>() : pickle::mapping(*state, "state");
-    for (std::size_t i = 0; i + 1 < items.size(); i += 2) {
-      const std::int64_t group = pickle::natural(*items[i], "state");
-      groups.insert(groups.end(), {items[i], read_group(*items[i + 1], static_cast<std::size_t>(group))});
+    for (const auto [number, states] : ItemPairs(items)) {
+      const std::int64_t group = pickle::natural(*number, "state");
+      groups.insert(groups.end(), {number, read_group(*states, static_cast<std::size_t>(group))});
     }
     read_members(base);
     constexpr std::array<std::string_view, 1> kState{"state"};

@@ -39,8 +39,9 @@ Value* shapes_of(Arena& arena, const Value& old, const NewSpread& spread) {
   const Value* like = nullptr;
   for (const Value* group : pickle::sequence(old, "param_shapes")) {
     like = group;
-    const std::span<Value*> items = pickle::mapping(*group, "param_shapes");
-    for (std::size_t i = 0; i + 1 < items.size(); i += 2) pairs[items[i]->text()] = {items[i], items[i + 1]};
+    for (const auto [name, shape] : ItemPairs(pickle::mapping(*group, "param_shapes"))) {
+      pairs[name->text()] = {name, shape};
+    }
   }
   if (like == nullptr) return make_list(arena, ValueKind::kList, {});
   std::vector<Value*> groups;
@@ -119,8 +120,7 @@ class OptimizerTree {
   /// The same as `listed_groups`, for a dict from group numbers to states.
   Value* numbered_groups(const Value& state) {
     HashMap<std::int64_t, Value*> old;
-    const std::span<Value*> items = mapping_items(state);
-    for (std::size_t i = 0; i + 1 < items.size(); i += 2) old[pickle::natural(*items[i], "state")] = items[i + 1];
+    for (const auto [number, states] : ItemPairs(state)) old[pickle::natural(*number, "state")] = states;
     std::vector<Value*> groups;
     for (std::size_t g = 0; g < spread_.groups.groups.size(); ++g) {
       Value* const* const found = old.find(static_cast<std::int64_t>(spread_.groups.groups[g].from.front()));
@@ -194,8 +194,8 @@ class OptimizerTree {
 Value* with_value(Arena& arena, Value& mapping, std::string_view key, Value* value) {
   if (find_value(mapping, key) == nullptr) return &mapping;
   std::vector<Value*> items(mapping_items(mapping).begin(), mapping_items(mapping).end());
-  for (std::size_t i = 0; i + 1 < items.size(); i += 2) {
-    if (items[i]->is_string() && items[i]->text() == key) items[i + 1] = value;
+  for (const auto [name, item] : ItemPairs(items)) {
+    if (name->is_string() && name->text() == key) item = value;
   }
   return with_items(arena, mapping, items);
 }
@@ -210,9 +210,9 @@ const Value* model_tree(Arena& arena, const NewSpread& spread, const RankParts& 
   Value* const frozen = find_value(*root, "frozen_param_fragments");
   if (frozen == nullptr || parts.frozen.empty()) return root;
   std::vector<Value*> items(mapping_items(*frozen).begin(), mapping_items(*frozen).end());
-  for (std::size_t i = 0; i + 1 < items.size(); i += 2) {
-    const std::int64_t* const number = parts.frozen.find(items[i]->text());
-    if (number != nullptr) items[i + 1] = make_tensor(arena, *number);
+  for (const auto [name, fragment] : ItemPairs(items)) {
+    const std::int64_t* const number = parts.frozen.find(name->text());
+    if (number != nullptr) fragment = make_tensor(arena, *number);
   }
   return with_value(arena, *root, "frozen_param_fragments", with_items(arena, *frozen, items));
 }

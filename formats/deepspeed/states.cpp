@@ -13,21 +13,21 @@ HashMap<std::string_view, Mapped> read_names(const Value& root, std::string_view
   HashMap<std::string_view, Mapped> names;
   const Value* const value = find_value(root, key);
   if (value == nullptr) return names;
-  const std::span<Value*> items = pickle::mapping(*value, key);
-  for (std::size_t i = 0; i + 1 < items.size(); i += 2) names[pickle::string(*items[i], key)] = read(*items[i + 1]);
+  for (const auto [name, item] : ItemPairs(pickle::mapping(*value, key))) {
+    names[pickle::string(*name, key)] = read(*item);
+  }
   return names;
 }
 
 void read_module(Arena& arena, torch_save::TensorFinder& tensors, const Value& module, ModelStates& states) {
-  const std::span<Value*> items = pickle::mapping(module, "module");
   std::vector<Value*> rest;
-  for (std::size_t i = 0; i + 1 < items.size(); i += 2) {
-    const std::optional<TensorView> view = items[i]->is_string() ? tensors.find(*items[i + 1]) : std::nullopt;
+  for (const auto [key, value] : ItemPairs(pickle::mapping(module, "module"))) {
+    const std::optional<TensorView> view = key->is_string() ? tensors.find(*value) : std::nullopt;
     if (view) {
       arena.charge(Charge::kShards);
-      states.module[items[i]->text()] = *view;
+      states.module[key->text()] = *view;
     } else {
-      rest.insert(rest.end(), {items[i], items[i + 1]});
+      rest.insert(rest.end(), {key, value});
     }
   }
   if (!rest.empty()) states.module_rest = make_list(arena, ValueKind::kDict, rest);
@@ -91,10 +91,9 @@ namespace {
 
 ParamGroup read_group(Arena& arena, const Value& value) {
   ParamGroup group;
-  const std::span<Value*> items = pickle::mapping(value, "param_shapes");
-  for (std::size_t i = 0; i + 1 < items.size(); i += 2) {
+  for (const auto [name, shape] : ItemPairs(pickle::mapping(value, "param_shapes"))) {
     arena.charge(Charge::kShards);
-    group.push_back({pickle::string(*items[i], "param_shapes"), pickle::dims(arena, *items[i + 1], "param_shapes")});
+    group.push_back({pickle::string(*name, "param_shapes"), pickle::dims(arena, *shape, "param_shapes")});
   }
   return group;
 }

@@ -210,10 +210,8 @@ Value* make_dict(Arena& arena, std::initializer_list<std::pair<std::string_view,
 Value* without(Arena& arena, const Value& mapping, std::span<const std::string_view> keys, std::string_view added,
                Value* value) {
   std::vector<Value*> items;
-  const std::span<Value*> all = mapping_items(mapping);
-  for (std::size_t i = 0; i + 1 < all.size(); i += 2) {
-    const std::string_view key = all[i]->is_string() ? all[i]->text() : std::string_view();
-    if (std::ranges::find(keys, key) == keys.end()) items.insert(items.end(), {all[i], all[i + 1]});
+  for (const auto [key, item] : ItemPairs(mapping)) {
+    if (std::ranges::find(keys, text_or_empty(*key)) == keys.end()) items.insert(items.end(), {key, item});
   }
   if (!added.empty() && find_key(mapping, added) == nullptr) {
     items.insert(items.end(), {make_string(arena, added), value});
@@ -256,9 +254,8 @@ const Value* common_tree(Arena& arena, const OptimizerStates& optimizer) {
   if (!optimizer.is_parted()) return without(arena, zero, kSharded, "param_groups", groups);
   std::vector<Value*> states;
   if (const Value* state = find_key(*base, "state")) {
-    const std::span<Value*> items = mapping_items(*state);
-    for (std::size_t i = 0; i + 1 < items.size(); i += 2) {
-      states.insert(states.end(), {items[i], common_states(arena, *items[i + 1], optimizer)});
+    for (const auto [number, each] : ItemPairs(*state)) {
+      states.insert(states.end(), {number, common_states(arena, *each, optimizer)});
     }
   }
   Value* const common = with_value(arena, *base, "state", make_list(arena, ValueKind::kDict, states));
@@ -388,10 +385,9 @@ class UniversalMaker {
     const Value* const zero = find_key(*first().save.optimizers.front().root, "optimizer_state_dict");
     const Value* const base = find_key(*zero, "base_optimizer_state");
     const Value* const state = base == nullptr ? nullptr : find_key(*base, "state");
-    const std::span<Value*> items = state == nullptr ? std::span<Value*>() : mapping_items(*state);
-    for (std::size_t i = 0; i + 1 < items.size(); i += 2) {
-      Value* const step = find_key(*items[i + 1], kStepFile);
-      if (items[i]->kind == ValueKind::kInt && step != nullptr) steps.try_emplace(items[i]->number, step);
+    for (const auto [number, each] : ItemPairs(state == nullptr ? std::span<Value*>() : mapping_items(*state))) {
+      Value* const step = find_key(*each, kStepFile);
+      if (number->kind == ValueKind::kInt && step != nullptr) steps.try_emplace(number->number, step);
     }
     return steps;
   }

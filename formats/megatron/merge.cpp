@@ -118,16 +118,14 @@ class RankIndex {
   }
 
   bool read_states() {
-    const std::span<Value*> items = states_of(rank_);
-    for (std::size_t i = 0; i + 1 < items.size(); i += 2) {
-      const std::size_t* const parameter =
-          items[i]->kind == ValueKind::kInt ? by_index_.find(items[i]->number) : nullptr;
-      const std::span<Value*> states = mapping_items(*items[i + 1]);
+    for (const auto [number, of_parameter] : ItemPairs(states_of(rank_))) {
+      const std::size_t* const parameter = number->kind == ValueKind::kInt ? by_index_.find(number->number) : nullptr;
+      const std::span<Value*> states = mapping_items(*of_parameter);
       if (parameter == nullptr || states.size() > 2 * kMaxStates) return false;
-      for (std::size_t k = 0; k + 1 < states.size(); k += 2) {
-        const std::optional<TensorView> view = tensor(*states[k + 1]);
+      for (const auto [name, state] : ItemPairs(states)) {
+        const std::optional<TensorView> view = tensor(*state);
         if (!view || view->shape.empty()) continue;
-        if (!states[k]->is_string() || !add(*parameter, states[k]->text(), *view)) return false;
+        if (!name->is_string() || !add(*parameter, name->text(), *view)) return false;
       }
     }
     return true;
@@ -173,13 +171,9 @@ class RankIndex {
 
 /// The mapping with a different value under a key; without the key if `value` is null.
 Value* with_value(Arena& arena, const Value& mapping, std::string_view key, Value* value) {
-  std::vector<Value*> items;
-  const std::span<Value*> all = mapping_items(mapping);
-  for (std::size_t i = 0; i + 1 < all.size(); i += 2) {
-    const bool is_it = all[i]->is_string() && all[i]->text() == key;
-    if (!is_it || value != nullptr) items.insert(items.end(), {all[i], is_it ? value : all[i + 1]});
-  }
-  return make_list(arena, ValueKind::kDict, items);
+  return change_items(arena, mapping, [&](const Value& name, Value* old) {
+    return name.is_string() && name.text() == key ? value : old;
+  });
 }
 
 /// True if a rank's file contains such states.
@@ -218,15 +212,13 @@ bool add_indexed_states(TensorAssembler& wholes, Arena& arena, const Save& save)
 Value* without_indexed_states(Arena& arena, const RankStates& rank) {
   const Value& outer = *find_key(*rank.root, "optimizer");
   std::vector<Value*> states;
-  const std::span<Value*> all = states_of(rank);
-  for (std::size_t i = 0; i + 1 < all.size(); i += 2) {
+  for (const auto [number, of_parameter] : ItemPairs(states_of(rank))) {
     std::vector<Value*> kept;
-    const std::span<Value*> items = mapping_items(*all[i + 1]);
-    for (std::size_t k = 0; k + 1 < items.size(); k += 2) {
-      const std::optional<TensorView> view = torch_save::as_tensor(arena, *items[k + 1]);
-      if (!view || view->shape.empty()) kept.insert(kept.end(), {items[k], items[k + 1]});
+    for (const auto [name, state] : ItemPairs(*of_parameter)) {
+      const std::optional<TensorView> view = torch_save::as_tensor(arena, *state);
+      if (!view || view->shape.empty()) kept.insert(kept.end(), {name, state});
     }
-    if (!kept.empty()) states.insert(states.end(), {all[i], make_list(arena, ValueKind::kDict, kept)});
+    if (!kept.empty()) states.insert(states.end(), {number, make_list(arena, ValueKind::kDict, kept)});
   }
   const Value* const inner = torch_optimizer(rank);
   Value* const rest = states.empty() ? nullptr : make_list(arena, ValueKind::kDict, states);
@@ -496,20 +488,16 @@ class Merge {
     const RankStates& first = save_.ranks.front();
     HashSet<std::string> chunks;
     for (std::int64_t i = 0; i < std::ssize(first.chunks); ++i) chunks.insert(chunk_key(i, std::ssize(first.chunks)));
-    std::vector<Value*> items;
-    const std::span<Value*> all = mapping_items(*first.root);
     bool has_random = false;
-    for (std::size_t i = 0; i + 1 < all.size(); i += 2) {
-      const std::string_view key = all[i]->is_string() ? all[i]->text() : std::string_view();
-      has_random = has_random || key == "rng_state";
-      if (chunks.contains(key) || key == "rng_state") continue;
-      Value* value = all[i + 1];
-      if (key == "args") value = &arguments_of(*first.root);
-      if (key == "optimizer" && has_indexed_states(first)) value = without_indexed_states(arena_, first);
-      items.insert(items.end(), {all[i], value});
-    }
+    Value* const rest = change_items(arena_, *first.root, [&](const Value& key, Value* value) -> Value* {
+      const std::string_view name = text_or_empty(key);
+      has_random = has_random || name == "rng_state";
+      if (chunks.contains(name) || name == "rng_state") return nullptr;
+      if (name == "args") return &arguments_of(*first.root);
+      return name == "optimizer" && has_indexed_states(first) ? without_indexed_states(arena_, first) : value;
+    });
     if (has_random) catalog_.warnings.emplace_back("skipped the ranks' random states (rng_state)");
-    torch_save::TreeLoader(catalog_, files_, first.file).load(*make_list(arena_, ValueKind::kDict, items));
+    torch_save::TreeLoader(catalog_, files_, first.file).load(*rest);
   }
 
   void warn_of_hidden() {

@@ -97,11 +97,10 @@ class FlatReader {
   /// {0: {dtypes: states}, 1: ..., "buckets_coalesced": True}
   std::vector<FlatStates> read_optimizer(const Value& optimizer) {
     std::vector<FlatStates> buffers;
-    const std::span<Value*> items = mapping_items(optimizer);
-    for (std::size_t i = 0; i + 1 < items.size(); i += 2) {
-      if (items[i]->kind != ValueKind::kInt) continue;
-      const std::span<Value*> dtypes = mapping_items(*items[i + 1]);
-      if (items[i]->number != std::ssize(buffers) || dtypes.size() != 2) return {};
+    for (const auto [number, by_dtype] : ItemPairs(optimizer)) {
+      if (number->kind != ValueKind::kInt) continue;
+      const std::span<Value*> dtypes = mapping_items(*by_dtype);
+      if (number->number != std::ssize(buffers) || dtypes.size() != 2) return {};
       buffers.push_back(read_states(*dtypes[1]));
       if (buffers.back().empty()) return {};
     }
@@ -110,13 +109,12 @@ class FlatReader {
 
   FlatStates read_states(const Value& value) {
     FlatStates states;
-    const std::span<Value*> items = mapping_items(value);
-    for (std::size_t i = 0; i + 1 < items.size(); i += 2) {
-      const std::optional<TensorView> view = items[i]->is_string() ? tensors_.find(*items[i + 1]) : std::nullopt;
+    for (const auto [name, state] : ItemPairs(value)) {
+      const std::optional<TensorView> view = name->is_string() ? tensors_.find(*state) : std::nullopt;
       if (!view) continue;
       const bool is_flat = view->shape.size() == 1 && (view->shape[0] <= 1 || view->strides[0] == 1);
       if (!is_flat || states.size() == kMaxStates) return {};
-      states[items[i]->text()] = *view;
+      states[name->text()] = *view;
     }
     return states;
   }
@@ -290,9 +288,8 @@ std::string chunk_key(std::int64_t chunk, std::int64_t chunks) {
 void read_chunks(Catalog& catalog, RankStates& states, std::int64_t chunks) {
   with_file(catalog, states.file, [&] {
     HashMap<std::string_view, Value*> parts;
-    const std::span<Value*> items = mapping_items(*states.root);
-    for (std::size_t i = 0; i + 1 < items.size(); i += 2) {
-      if (items[i]->is_string() && items[i]->text().starts_with("model")) parts[items[i]->text()] = items[i + 1];
+    for (const auto [name, part] : ItemPairs(*states.root)) {
+      if (text_or_empty(*name).starts_with("model")) parts[name->text()] = part;
     }
     for (std::int64_t i = 0; i < chunks; ++i) {
       const std::string key = chunk_key(i, chunks);

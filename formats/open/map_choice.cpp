@@ -76,10 +76,10 @@ std::vector<std::vector<std::string>> names_in_shapes(const Value& shapes) {
   HashSet<std::string_view> met;
   const auto add = [&](const Value& group) {
     const std::string what = fmt::format("{}[{}]", kParamShapes, groups.size());
-    const std::span<Value*> items = pickle::mapping(group, what);
+    const ItemPairs shapes_by_name(pickle::mapping(group, what));
     groups.emplace_back();
-    for (std::size_t i = 0; i + 1 < items.size(); i += 2) {
-      const std::string_view name = pickle::string(*items[i], what);
+    for (const auto [key, shape] : shapes_by_name) {
+      const std::string_view name = pickle::string(*key, what);
       if (!met.insert(name)) throw pickle::malformed(what, fmt::format("it lists '{}' again", name)).of_tensor(name);
       groups.back().emplace_back(name);
     }

@@ -34,13 +34,12 @@ bool holds_tensor(const Value& value) {
 void number_lists(Arena& arena, Value& value) {
   if (value.kind != ValueKind::kDict) return;
   const std::span<Value*> items = value.items();
-  for (std::size_t i = 0; i + 1 < items.size(); i += 2) number_lists(arena, *items[i + 1]);
+  for (const auto [key, item] : ItemPairs(items)) number_lists(arena, *item);
   std::vector<Value*> list(items.size() / 2, nullptr);
-  for (std::size_t i = 0; i + 1 < items.size(); i += 2) {
-    const Value& key = *items[i];
-    const bool is_index = key.kind == ValueKind::kInt && key.number >= 0 && std::cmp_less(key.number, list.size());
-    if (!is_index || list[static_cast<std::size_t>(key.number)] != nullptr) return;
-    list[static_cast<std::size_t>(key.number)] = items[i + 1];
+  for (const auto [key, item] : ItemPairs(items)) {
+    const bool is_index = key->kind == ValueKind::kInt && key->number >= 0 && std::cmp_less(key->number, list.size());
+    if (!is_index || list[static_cast<std::size_t>(key->number)] != nullptr) return;
+    list[static_cast<std::size_t>(key->number)] = item;
   }
   if (!list.empty()) value = *make_list(arena, ValueKind::kList, list);
 }
@@ -113,7 +112,7 @@ class TreeMerger {
   void merge_dicts(Value& into, Value& from) {
     const std::span<Value*> own = mapping_items(into), others = mapping_items(from);
     HashMap<std::string, Value*> known;
-    for (std::size_t i = 0; i + 1 < own.size(); i += 2) known.try_emplace(label(*own[i]), own[i + 1]);
+    for (const auto [key, value] : ItemPairs(own)) known.try_emplace(label(*key), value);
     std::vector<Value*> items(own.begin(), own.end());
     for (std::size_t i = 0; i + 1 < others.size(); i += 2) {
       Value &key = *others[i], &value = *others[i + 1];

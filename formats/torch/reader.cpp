@@ -123,10 +123,9 @@ class TorchReader final : public SavedReader {
             .found(type_name(*root))
             .of_kind(FindingKind::kBadPickle);
       }
-      const std::span<Value*> more = mapping_items(*root);
-      for (std::size_t i = 0; i + 1 < more.size(); i += 2) {
-        if (more[i]->is_string() && damaged.contains({file, more[i]->text()})) continue;
-        items.insert(items.end(), {more[i], more[i + 1]});
+      for (const auto [key, value] : ItemPairs(*root)) {
+        if (key->is_string() && damaged.contains({file, key->text()})) continue;
+        items.insert(items.end(), {key, value});
       }
     }
     catalog_.root = make_list(*catalog_.arena, ValueKind::kDict, items);

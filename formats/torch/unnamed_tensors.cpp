@@ -31,8 +31,7 @@ class ContainerSearch {
       const Value& value = *met_[i].value;
       if (holds_unnamed(value)) names_.push_back(name_of(i));
       if (is_mapping(value)) {
-        const std::span<Value* const> pairs = mapping_items(value);
-        for (std::size_t k = 0; k + 1 < pairs.size(); k += 2) meet({pairs[k + 1], i, pairs[k]});
+        for (const auto [key, item] : ItemPairs(value)) meet({item, i, key});
       } else {
         for (std::size_t k = 0; k < value.items().size(); ++k) meet({value.items()[k], i, nullptr, k});
       }

@@ -131,7 +131,7 @@ class LeafWalk {
     if (items.empty() || is_leaf_(value)) return emit(value);
     const std::optional<std::span<const PathPart>> outer = std::exchange(container_, std::nullopt);
     if (is_mapping(value)) {
-      for (std::size_t i = 0; i + 1 < items.size(); i += 2) descend(key_part(arena_, *items[i]), *items[i + 1]);
+      for (const auto [key, item] : ItemPairs(items)) descend(key_part(arena_, *key), *item);
     } else {
       for (std::size_t i = 0; i < items.size(); ++i) descend(index_part(i), *items[i]);
     }
@@ -252,10 +252,10 @@ class Pruner {
   Value* prune_mapping(Value& mapping, std::span<Value*> items) {
     std::vector<Value*> kept;
     bool changed = false;
-    for (std::size_t i = 0; i + 1 < items.size(); i += 2) {
-      Value* child = prune_at(key_part(arena_, *items[i]), *items[i + 1]);
-      changed = changed || child != items[i + 1];
-      if (child != nullptr) kept.insert(kept.end(), {items[i], child});
+    for (const auto [key, item] : ItemPairs(items)) {
+      Value* child = prune_at(key_part(arena_, *key), *item);
+      changed = changed || child != item;
+      if (child != nullptr) kept.insert(kept.end(), {key, child});
     }
     if (!changed) return &mapping;
     return kept.empty() ? nullptr : with_items(arena_, mapping, kept);

@@ -15,6 +15,7 @@
 #include <span>
 #include <string_view>
 #include <type_traits>
+#include <vector>
 
 #include "libshard/core/arena.h"
 
@@ -156,6 +157,44 @@ CallExtra& extra_of(Arena& arena, Value& call);
 /// The key-value pairs of a mapping (dict, OrderedDict, Counter, defaultdict). Empty for other values.
 std::span<Value*> mapping_items(const Value& value);
 bool is_mapping(const Value& value);
+
+/// The pairs of keys and values that follow one another in `items`: for (const auto [key, value] : ItemPairs(items)).
+class ItemPairs {
+ public:
+  struct Pair {
+    Value* key;
+    Value*& value;
+  };
+  struct Iterator {
+    Value** at;
+    Pair operator*() const { return {at[0], at[1]}; }
+    Iterator& operator++() { return at += 2, *this; }
+    friend bool operator==(const Iterator&, const Iterator&) = default;
+  };
+  explicit ItemPairs(std::span<Value*> items) : items_(items) {}
+  explicit ItemPairs(const Value& mapping) : items_(mapping_items(mapping)) {}
+  Iterator begin() const { return {items_.data()}; }
+  Iterator end() const { return {items_.data() + items_.size() / 2 * 2}; }
+
+ private:
+  std::span<Value*> items_;
+};
+
+/// The text of a string, or an empty one for other values.
+inline std::string_view text_or_empty(const Value& value) {
+  return value.is_string() ? value.text() : std::string_view();
+}
+
+/// A dict with the items of a mapping. Each has the value that `change(key, value)` returns; null leaves it out.
+template <class Change>
+Value* change_items(Arena& arena, const Value& mapping, const Change& change) {
+  std::vector<Value*> items;
+  for (const auto [key, value] : ItemPairs(mapping)) {
+    if (Value* const changed = change(*key, value)) items.insert(items.end(), {key, changed});
+  }
+  return make_list(arena, ValueKind::kDict, items);
+}
+
 /// The value of a string key in a mapping, or null. The last of equal keys, as in Python. Cost: linear.
 Value* find_key(const Value& mapping, std::string_view key);
 /// The same; also null for None.

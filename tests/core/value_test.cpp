@@ -192,5 +192,15 @@ TEST_F(ValueWalks, DoNotDescendIntoWhatAnEarlierOneMet) {
   EXPECT_EQ(second.next(), nullptr);
 }
 
+TEST_F(ValueWalks, ItemsOfAMappingAreChangedOrLeftOut) {
+  Value *const a = make_string(arena_, "a"), *const b = make_string(arena_, "b");
+  Value *const one = number(1), *const two = number(2), *const three = number(3);
+  const Value& dict = *make_list(arena_, ValueKind::kDict, std::vector{a, one, b, two, three, three});
+  const Value& changed = *change_items(arena_, dict, [&](const Value& key, Value* value) -> Value* {
+    return &key == three ? nullptr : text_or_empty(key) == "b" ? three : value;
+  });
+  EXPECT_EQ(std::vector(changed.items().begin(), changed.items().end()), (std::vector{a, one, b, three}));
+}
+
 }  // namespace
 }  // namespace shard
