@@ -6,6 +6,7 @@
 #include <array>
 
 #include "shardtorch/dtensor/operators.h"
+#include "shardtorch/errors.h"
 
 namespace shard::dtensor {
 

@@ -7,6 +7,7 @@
 #include "shardtorch/dtensor/dtensor.h"
 #include "shardtorch/dtensor/reduction.h"
 #include "shardtorch/errors.h"
+#include "shardtorch/sharded_tensor/agree.h"
 #include "shardtorch/sharded_tensor/sharding_spec.h"
 #include "shardtorch/sharded_tensor/transfer.h"
 

@@ -6,6 +6,7 @@
 #include "shardtorch/dtensor/dtensor.h"
 #include "shardtorch/dtensor/operators.h"
 #include "shardtorch/dtensor/reduction.h"
+#include "shardtorch/errors.h"
 
 namespace shard::dtensor {
 

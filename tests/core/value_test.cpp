@@ -192,7 +192,7 @@ TEST_F(ValueWalks, DoNotDescendIntoWhatAnEarlierOneMet) {
   EXPECT_EQ(second.next(), nullptr);
 }
 
-TEST_F(ValueWalks, ItemsOfAMappingAreChangedOrLeftOut) {
+TEST_F(MappingItems, AreChangedOrLeftOut) {
   Value *const a = make_string(arena_, "a"), *const b = make_string(arena_, "b");
   Value *const one = number(1), *const two = number(2), *const three = number(3);
   const Value& dict = *make_list(arena_, ValueKind::kDict, std::vector{a, one, b, two, three, three});
