@@ -10,6 +10,7 @@
 #include <tuple>
 #include <utility>
 
+#include "formats/megatron_tracker.h"
 #include "formats/registry.h"
 #include "libshard/core/name_pattern.h"
 #include "libshard/core/parse_number.h"
@@ -31,8 +32,8 @@ constexpr std::array<std::string_view, 15> kSideBegins{"training_args", "schedul
 /// Whole names of such files and folders, without suffixes.
 constexpr std::array<std::string_view, 4> kSideNames{"data", "train", "meta", "args"};
 constexpr std::string_view kWorldSize = "world_size_", kOptimizer = "optim", kModel = "model", kRank = "rank";
-/// verl's names: the file about the last complete step, and the folders of steps.
-constexpr const char *kLastStep = "latest_checkpointed_iteration.txt", *kStepFolder = "global_step_";
+/// verl's folders of steps. A file with Megatron's name is about the last complete step.
+constexpr std::string_view kStepFolder = "global_step_";
 constexpr std::int64_t kMaxStepBytes = 32;
 
 /// A key that is equal for the files of one set: the name without digits, except for the number of ranks.
@@ -212,10 +213,10 @@ class Finder {
 
 /// The folder of the last step according to the trainer's file; empty if there is no such file.
 std::string last_step(const SourceStore& store, const std::string& folder) {
-  std::string number = small_text(store, join_path(folder, kLastStep), kMaxStepBytes);
+  std::string number = small_text(store, join_path(folder, kTrackerName), kMaxStepBytes);
   if (number.empty()) return {};
   number.resize(number.find_last_of("0123456789") + 1);
-  return join_path(folder, kStepFolder + number) + "/";
+  return join_path(folder, fmt::format("{}{}", kStepFolder, number)) + "/";
 }
 
 }  // namespace
@@ -228,6 +229,20 @@ std::vector<FoundCheckpoint> model_candidates(const Source& source, std::vector<
   const auto is_older = [&](const FoundCheckpoint& each) { return !each.path.starts_with(last); };
   if (!last.empty() && !std::ranges::all_of(found, is_older)) std::erase_if(found, is_older);
   return found;
+}
+
+bool is_trainers_name(std::string_view name) { return is_side_name(name) || is_optimizers(name); }
+
+bool holds_files_of(const SourceStore& store, const std::string& folder, const Catalog& catalog) {
+  const auto is_there = [&](const File& file) {
+    return store.status(join_path(folder, file.path)).kind != FileKind::kAbsent;
+  };
+  return catalog.files.empty() || std::ranges::any_of(catalog.files, is_there);
+}
+
+bool describes_folder(const Catalog& catalog, std::string_view name) {
+  return name == "layout.json" || name == kTrackerName ||
+         (name == "metadata.json" && catalog.format == "megatron-dist");
 }
 
 std::vector<FoundCheckpoint> find_checkpoints(const Source& source, const IsCheckpoint& is_checkpoint,

@@ -7,9 +7,11 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "formats/format.h"
+#include "libshard/catalog/catalog.h"
 #include "libshard/core/error.h"
 
 namespace shard {
@@ -45,6 +47,16 @@ std::vector<FoundCheckpoint> find_checkpoints(const Source& source, const IsChec
 /// Selects the checkpoints that may contain a model's tensors: all but those of optimizers and of a trainer's own
 /// state. If a trainer's file names the last of several steps, only those of that step.
 std::vector<FoundCheckpoint> model_candidates(const Source& source, std::vector<FoundCheckpoint> found);
+
+/// True for the name of a file or folder in which trainers store an optimizer's states or their own.
+bool is_trainers_name(std::string_view name);
+
+/// Whether the folder itself contains files of the checkpoint. If a folder inside it does (the last step of a run),
+/// their paths are relative to that one.
+bool holds_files_of(const SourceStore& store, const std::string& folder, const Catalog& catalog);
+
+/// True for a file that the checkpoint's reader uses but the catalog does not list, because it describes the folder.
+bool describes_folder(const Catalog& catalog, std::string_view name);
 
 /// The content of the folder's file `latest`, in which DeepSpeed and others write the name of their last save. Null if
 /// there is no such file, or it is too large for a name.

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "formats/finder.h"
 #include "formats/parts/quantization/config.h"
 #include "formats/registry.h"
 #include "libshard/catalog/selection/casts.h"
@@ -277,15 +278,16 @@ std::unique_ptr<Writer> ModelExport::add_files(std::unique_ptr<Writer> writer, L
 LeftBehind ModelExport::left_behind(const Catalog& source) const {
   const std::string& folder = report_.reference;
   LeftBehind left{.weights = taken_.other_weights, .others = {}};
-  std::erase_if(left.weights, [&](const std::string& name) {  // The reader has already named some.
-    return std::ranges::any_of(source.warnings, [&](const std::string& warning) { return mentions(warning, name); });
+  std::erase_if(left.weights, [&](const std::string& name) {  // The reader has named some; an index lists others.
+    return std::ranges::any_of(source.warnings, [&](const std::string& text) { return mentions(text, name); }) ||
+           std::ranges::find(source.files, name, &File::path) != source.files.end();
   });
   std::set<std::string> folders;
-  if (!taken_.place.empty()) folders.insert(taken_.place);
+  if (!taken_.place.empty() && holds_files_of(store_, taken_.place, source)) folders.insert(taken_.place);
   const bool holds_source = !folder.empty() && !taken_.place.empty() && !name_towards(folder, taken_.place).empty();
   if (holds_source) folders.insert(folder);
   for (const std::string& each : folders) {
-    std::set<std::string, std::less<>> known{"shardctl.manifest.json", "layout.json"};
+    std::set<std::string, std::less<>> known{"shardctl.manifest.json"};
     for (const std::string& path : carried_.paths) known.insert(name_towards(each, path));
     for (const std::string& path : taken_.paths) known.insert(name_towards(each, path));
     if (each == taken_.place) {
@@ -293,6 +295,7 @@ LeftBehind ModelExport::left_behind(const Catalog& source) const {
       known.insert(taken_.other_weights.begin(), taken_.other_weights.end());
     }
     std::vector<std::string> others = other_names(store_, each, known);
+    std::erase_if(others, [&](const std::string& name) { return describes_folder(source, name); });
     if (!others.empty()) left.others.push_back(std::move(others));
   }
   return left;

@@ -123,7 +123,8 @@ std::optional<TakenSource> take_loaded(const SourceStore& store, const std::stri
   }
   for (const std::string& name : names) {
     const bool is_own = std::ranges::find(set.weights, name) != set.weights.end();
-    if (!is_own && !name.starts_with('.') && is_weights_name(name)) taken.other_weights.push_back(name);
+    const bool is_model = is_weights_name(name) && !is_trainers_name(name);
+    if (!is_own && !name.starts_with('.') && is_model) taken.other_weights.push_back(name);
   }
   return taken;
 }

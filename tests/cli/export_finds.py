@@ -40,6 +40,31 @@ class Loaders(ExportTest):
         self.assertIn("skipped other weights of the folder: 'adapter_model.safetensors', 'consolidated.safetensors', ", warnings(result))
         self.assertIn("other files of the folder are not read or copied: 'README.md'", warnings(result))
 
+    def test_states_of_a_trainer_are_no_weights(self):
+        self.model("optimizer.pt", "rng_state_0.pth", "training_args.bin")
+        text = warnings(self.export("model", "-o", "out"))
+        self.assertIn("other files of the folder are not read or copied: 'optimizer.pt', 'rng_state_0.pth', 'training_args.bin'", text)
+        self.assertNotIn("skipped other weights", text)
+
+    def test_files_that_an_index_lists_are_no_others(self):
+        write(self.dir / "model/part.safetensors", {"a": [1]})
+        (self.dir / "model/config.json").write_text("{}")
+        (self.dir / "model/model.safetensors.index.json").write_text(json.dumps({"weight_map": {"a": "part.safetensors"}}))
+        result = self.export("model", "-o", "out")
+        self.assertEqual(names(self.dir / "out"), ["a"])
+        self.assertNotIn("part.safetensors", warnings(result))
+
+    def test_the_folder_that_a_runs_file_names_is_read(self):
+        for save in "deepspeed/stage1", "deepspeed/universal_of_stage3", "megatron/dense", "megatron_legacy/dense":
+            with self.subTest(save=save):
+                text = warnings(self.export(DATA / save, "-o", "out", "--force"))
+                self.assertNotIn("not read or copied", text)
+        iteration = DATA / "megatron/dense/iter_0000007"
+        self.assertNotIn("not read or copied", warnings(self.export(iteration, "-o", "out", "--force")))
+        gathered = self.run_it("gather", iteration, "-o", "out.pt", "--objects", "drop")
+        self.assertNotIn("metadata.json", gathered.stderr)
+        self.assertNotIn("not checked", self.run_it("verify", iteration).stdout)
+
     def test_a_variant_is_the_model_where_it_is_alone_and_loses_its_name(self):
         write(self.dir / "model/model.bf16.safetensors", {"a": [1]})
         (self.dir / "model/config.json").write_text("{}")

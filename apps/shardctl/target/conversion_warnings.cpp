@@ -5,7 +5,7 @@
 #include <algorithm>
 
 #include "apps/shardctl/source/inspect_numbers.h"
-#include "formats/megatron_tracker.h"
+#include "formats/finder.h"
 #include "formats/parts/hf_index/folder_names.h"
 #include "libshard/core/short_text.h"
 #include "libshard/io/paths.h"
@@ -56,15 +56,6 @@ std::string lost_metadata(const Catalog& catalog, const FormatTraits& traits) {
   return fmt::format("{} cannot store the source's __metadata__; dropped: {}", traits.name, first_names(keys));
 }
 
-/// Whether the folder itself contains the checkpoint's files. If a folder inside it does, their paths are relative to
-/// that one.
-bool holds(const SourceStore& store, const std::string& folder, const Catalog& catalog) {
-  const auto is_there = [&](const File& file) {
-    return store.status(join_path(folder, file.path)).kind != FileKind::kAbsent;
-  };
-  return catalog.files.empty() || std::ranges::any_of(catalog.files, is_there);
-}
-
 /// A warning about files in the source's folder that are not part of the checkpoint, except those that its reader has
 /// mentioned.
 std::string other_files(const Session& session, const OpenSource& source) {
@@ -87,13 +78,13 @@ std::vector<std::string> names_beside(const Session& session, const OpenSource& 
                                       const std::set<std::string>& read) {
   const SourceStore& store = own_store(session);
   if (source.paths.size() != 1 || store.status(source.paths.front()).kind != FileKind::kFolder) return {};
-  if (!holds(store, source.paths.front(), source.catalog()))
+  if (!holds_files_of(store, source.paths.front(), source.catalog()))
     return {};  // This is the folder of a run, and the checkpoint is in a folder inside it.
   std::set<std::string_view> parts;
   for (const std::string& path : read) parts.insert(std::string_view(path).substr(0, path.find('/')));
   std::vector<std::string> names = store.list(source.paths.front());
   std::erase_if(names, [&](const std::string& name) {
-    return name.starts_with('.') || name.ends_with(".index.json") || name == "layout.json" || name == kTrackerName ||
+    return name.starts_with('.') || name.ends_with(".index.json") || describes_folder(source.catalog(), name) ||
            parts.contains(name);
   });
   std::ranges::sort(names);
