@@ -91,6 +91,27 @@ std::string name_towards(const std::string& folder, const std::string& path) {
   return path.starts_with(inside) ? first_component(std::string_view(path).substr(inside.size())) : std::string();
 }
 
+/// Refuses the names of a model without its weights. ZeRO 3 leaves tensors of shape [0] in the module, and a trainer
+/// that saves the module saves them. Most of the weights, because small ones may stay whole.
+void refuse_shells(const std::vector<SelectedTensor>& tensors, const Catalog& source, const std::string& label) {
+  std::int64_t weights = 0;
+  FirstNames empty;
+  for (const SelectedTensor& each : tensors) {
+    if (!is_float(each.dtype)) continue;
+    ++weights;
+    const Dims shape = source.tensors[each.source].shape;
+    if (shape.size() == 1 && shape[0] == 0) empty.add(each.name);
+  }
+  const auto count = static_cast<std::int64_t>(empty.count());
+  if (count == 0 || 2 * count <= weights) return;
+  throw Error(ErrorCode::kCorruption,
+              fmt::format("{} of {} weights have no elements: {}", count, weights, empty.text()))
+      .in_file(label)
+      .because(
+          "DeepSpeed's ZeRO 3 leaves empty weights in the module, and a trainer that saves it saves only their names")
+      .hint("export the folder of the ranks' states (global_stepN), which has the weights");
+}
+
 }  // namespace
 
 void ModelExport::find_files(TakenSource taken, const std::string& named) {
@@ -194,6 +215,7 @@ ReferenceDifference ModelExport::adjust(Reader& source, Selection& selection) {
     throw Error(ErrorCode::kCorruption, fmt::format("'{}' has no model tensors", taken_.label))
         .in_file(taken_.paths.front());
   }
+  refuse_shells(selection.tensors, source.catalog(), taken_.label);
   const Catalog* const reference = is_adapter_ ? nullptr : reference_weights();
   if (!is_adapter_) drop_tied(source, selection, reference);
   change_dtypes(source.catalog(), selection);

@@ -28,6 +28,16 @@ bool names_backend(const SourceStore& store, const std::string& folder) {
   return text.find("\"sharded_backend\"") != std::string::npos && text.ends_with('}');
 }
 
+/// The folder of the last iteration in `folder`; empty if there is none.
+std::string last_iteration(const SourceStore& store, const std::string& folder) {
+  std::string last;
+  for (const std::string& name : store.list(folder)) {
+    const std::string path = join_path(folder, name);
+    if (name.starts_with("iter_") && path > last && store.status(path).kind == FileKind::kFolder) last = path;
+  }
+  return last;
+}
+
 /// The reason why the folder above Megatron's iterations is not a checkpoint.
 Error megatron_root(const SourceStore& store, const std::string& folder) {
   const std::string iteration = tracked_iteration(store, folder);
@@ -40,9 +50,13 @@ Error megatron_root(const SourceStore& store, const std::string& folder) {
   }
   const std::string path = join_path(folder, iteration);
   if (store.status(path).kind == FileKind::kAbsent) {
-    return Error(ErrorCode::kNotFound, fmt::format("the iteration that {} names is missing", kTrackerName))
-        .in_file(path)
-        .of_kind(FindingKind::kMissingFile);
+    Error error(ErrorCode::kNotFound, fmt::format("the iteration that {} names is missing", kTrackerName));
+    error.in_file(path).of_kind(FindingKind::kMissingFile);
+    if (const std::string last = last_iteration(store, folder); !last.empty()) {
+      error.because(fmt::format("the last iteration in the folder is {}", base_name(last)));
+      error.suggest(Remedy::kReadFolder, last);
+    }
+    return error;
   }
   if (names_backend(store, path)) return unreadable_kind("a Megatron-core checkpoint of a different back end", path);
   return Error(ErrorCode::kCorruption, fmt::format("the iteration that {} names is not a checkpoint", kTrackerName))

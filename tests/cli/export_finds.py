@@ -46,6 +46,16 @@ class Loaders(ExportTest):
         self.assertIn("other files of the folder are not read or copied: 'optimizer.pt', 'rng_state_0.pth', 'training_args.bin'", text)
         self.assertNotIn("skipped other weights", text)
 
+    def test_a_model_without_elements_is_refused(self):
+        self.model()
+        write(self.dir / "model/model.safetensors", {"a": [], "b": [], "norm": [1]})
+        error = self.export("model", "-o", "out", code=4)
+        self.assertEqual(error["message"], "2 of 3 weights have no elements: 'a', 'b'")
+        self.assertEqual(error["hint"], "export the folder of the ranks' states (global_stepN), which has the weights")
+        write(self.dir / "model/model.safetensors", {"a": [], "b": [2], "norm": [1]})
+        self.export("model", "-o", "out")
+        self.assertEqual(names(self.dir / "out"), ["a", "b", "norm"])
+
     def test_files_that_an_index_lists_are_no_others(self):
         write(self.dir / "model/part.safetensors", {"a": [1]})
         (self.dir / "model/config.json").write_text("{}")

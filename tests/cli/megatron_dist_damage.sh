@@ -105,3 +105,11 @@ done
 damaged 1 bad_header integrity.json "echo '{\"algorithm\": \"sha256\", \"fil' >integrity.json"
 damaged 1 bad_header integrity.json "echo '{\"algorithm\": \"sha256\", \"files\": {\"common.pt\": \"00\"}}' >integrity.json"
 damaged 1 hash_mismatch common.pt "echo '{\"algorithm\": \"sha256\", \"files\": {\"common.pt\": \"$(printf '0%.0s' {1..64})\"}}' >integrity.json"
+
+# The run's file names an iteration that was removed.
+cp -r "$data/dense" run
+echo 99 >run/latest_checkpointed_iteration.txt
+expect 3 gather run -o rest.pt
+holds err "run/iter_0000099: the iteration that latest_checkpointed_iteration.txt names is missing"
+holds err "the last iteration in the folder is iter_0000007"
+holds err "name run/iter_0000007 as the source"
