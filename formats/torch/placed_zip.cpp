@@ -9,9 +9,11 @@
 
 #include "formats/torch/saved_file.h"
 #include "formats/torch/unnamed_tensors.h"
+#include "libshard/catalog/tree.h"
 #include "libshard/core/box.h"
 #include "libshard/core/digest.h"
 #include "libshard/core/error.h"
+#include "libshard/core/value_walk.h"
 
 namespace shard::torch_save {
 
@@ -166,6 +168,23 @@ void check_dtype(const Tensor& tensor) {
       .suggest(Remedy::kExclude, tensor.name);
 }
 
+/// Refuses a dict with a key of a class outside the list (Lightning before 1.5: callbacks by their class), which the
+/// writer cannot repeat. Such values elsewhere are objects, which have names.
+void check_keys(const Value& root) {
+  ValueWalk walk(root);
+  while (const Value* const value = walk.next()) {
+    if (!is_mapping(*value)) continue;
+    const std::span<Value* const> pairs = mapping_items(*value);
+    for (std::size_t i = 0; i < pairs.size(); i += 2) {
+      if (pairs[i]->kind != ValueKind::kOpaque) continue;
+      const std::string key = text_of_key(*pairs[i]);
+      throw Error(ErrorCode::kUnsupported, fmt::format("cannot write a dict with the key {}", key))
+          .because("the key is of an unknown class, and only plain values can be written")
+          .hint(fmt::format("leave out its entries: --exclude '**{}.**'", key));
+    }
+  }
+}
+
 void check_contents(const Catalog& target) {
   for (const Tensor& tensor : target.tensors) check_dtype(tensor);
   HiddenTensors hidden(*target.arena);
@@ -185,6 +204,7 @@ void check_contents(const Catalog& target) {
     throw Error(error);
   }
   if (target.root == nullptr) return;
+  check_keys(*target.root);
   const std::vector<std::string> holding = containers_with_unnamed_tensors(*target.root, hidden);
   if (holding.empty()) return;
   throw Error(ErrorCode::kUnsupported, holding[0].empty() ? "cannot write the outermost container"

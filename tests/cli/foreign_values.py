@@ -161,6 +161,15 @@ class ForeignValues(ProgramTest):
 
     # Torch's own containers, and subclasses of built-in types.
 
+    def test_a_dict_with_a_class_as_a_key_is_refused_with_the_key(self):
+        callbacks = text("callbacks") + b"}clightning.callbacks\nCheckpoint\nK\x01s"
+        source = self.torch_file("keys.pt", b"}(" + text("w") + tensor(0) + callbacks + b"u")
+        error = self.json("gather", source, "-o", "out.pt", *OPAQUE, code=8)
+        self.assertEqual(error["message"], "cannot write a dict with the key lightning.callbacks.Checkpoint")
+        self.assertEqual(error["hint"], "leave out its entries: --exclude '**lightning.callbacks.Checkpoint.**'")
+        self.json("gather", source, "-o", "out.pt", "--exclude", "**lightning.callbacks.Checkpoint.**")
+        self.assertEqual(self.names("out.pt"), ["w"])
+
     def test_subclasses_of_built_in_types_are_data(self):
         objects = self.objects(FOREIGN / "containers.pt", *OPAQUE)
         self.assertEqual(objects["version"]["value"][:3], "2.1")
