@@ -63,8 +63,9 @@ void refuse_others(const std::string& path, std::span<const std::string> names) 
   for (const std::string& name : names) {
     const std::string_view kind = kind_of_other(name);
     if (kind.empty()) continue;
-    throw Error(ErrorCode::kUnsupported, fmt::format("cannot read a DeepSpeed save that contains {}", kind))
-        .in_file(join_path(path, name));
+    Error error(ErrorCode::kUnsupported, fmt::format("cannot read a DeepSpeed save that contains {}", kind));
+    if (name.ends_with(".pt")) error.hint("its files can be read one at a time: name one of them as the source");
+    throw error.in_file(join_path(path, name));
   }
 }
 

@@ -466,7 +466,10 @@ class RanksReader final : public torch_save::SavedReader, public RankGroupSource
     throw Error(ErrorCode::kInvalidArgument,
                 "cannot merge plain tensors: the files do not record how they were sharded")
         .in_file(catalog_.files.front().path)
-        .because("the files contain no ShardedTensor or DTensor, and there is no layout.json")
+        .because(
+            "the files contain no ShardedTensor or DTensor, and there is no layout.json; if each file has whole "
+            "tensors, "
+            "name only one")
         .suggest(Remedy::kStateLayout);
   }
 

@@ -161,6 +161,13 @@ class ForeignValues(ProgramTest):
 
     # Torch's own containers, and subclasses of built-in types.
 
+    def test_a_saved_module_gets_a_hint(self):
+        module = b"cmy.project\nNet\n)\x81}" + text("_parameters") + b"}" + text("w") + tensor(0) + b"ssb"
+        source = self.torch_file("module.pt", b"}" + text("model") + module + b"s")
+        self.assertEqual(self.json("inspect", source, code=4)["hint"],
+                         "if it is a torch.nn.Module, save its state_dict() in Python, where the class exists, or "
+                         "add --unknown-globals opaque to read everything else")
+
     def test_a_dict_with_a_class_as_a_key_is_refused_with_the_key(self):
         callbacks = text("callbacks") + b"}clightning.callbacks\nCheckpoint\nK\x01s"
         source = self.torch_file("keys.pt", b"}(" + text("w") + tensor(0) + callbacks + b"u")

@@ -16,6 +16,8 @@ expect 2 inspect hf --ranks-expected 0
 expect 0 split whole.pt -o plain --ranks 2 --to torch-ranks --as plain
 [ -e plain/layout.json ] || fail "no layout document"
 mv plain/layout.json l.json
+expect 2 gather plain --from torch-ranks -o none.pt
+holds err "if each file has whole tensors, name only one"
 expect 0 gather plain --from torch-ranks --layout l.json -o again.pt
 expect 0 diff whole.pt again.pt
 expect 2 split whole.pt -o none --ranks 2 --as plain
