@@ -91,6 +91,8 @@ def messages(root: Path) -> list[Message]:
     sources = {str(path.relative_to(root)): path.read_text() for folder in FOLDERS for extension in ("h", "cpp")
                for path in sorted(root.glob(f"{folder}/**/*.{extension}"))}
     included = {path: re.findall(r'^#include "([^"]+)"', source, re.MULTILINE) for path, source in sources.items()}
+    for path in (path for path in sources if path.endswith(".cpp")):
+        included[path] += included.get(path.removesuffix("cpp") + "h", [])  # Those of its own header.
     declared = {path: set(re.findall(r"\b(?:Error|\[\[noreturn\]\] void) (\w+)\(", source))
                 for path, source in sources.items() if path.endswith(".h")}
     helpers: dict[str, dict[str, int]] = {path: {} for path in sources}

@@ -82,7 +82,7 @@ class ObjectItems {
   void keep_common(const std::shared_ptr<const RandomReader>& file, const Item& item);
   /// \param if_tensors  loads nothing if the item contains no tensors.
   LoadedObject load(const std::shared_ptr<FetchedFile>& file, const Wanted& one, bool if_tensors);
-  /// For repair: notes that the object's item is damaged, so that its values are written anew. \throws Error  only the
+  /// For repair: notes that the object's item is damaged, so that its values are written again. \throws Error  only the
   /// item contains some of them
   void check_copied(const std::shared_ptr<FetchedFile>& file, const Item& item, LoadedObject& loaded);
   /// For repair: also records why the storage of its item was lost.

@@ -58,7 +58,7 @@ mv saves/iter_0000007 renamed && rm -rf mended && expect 0 repair renamed -o men
 [ "$("$SHARDCTL" cat mended iteration)" = 0 ] || fail "iteration of a folder without one in its name"
 rm -rf mended renamed saves
 
-# An object whose item is cut behind its pickle: its value is written anew, or it is lost. The cut item is not copied.
+# An object whose item is cut behind its pickle: its value is written again, or it is lost. The cut item is not copied.
 rm -rf save && cp -r "$data/dense_tp2/iter_0000007" save
 truncate -s 3000 save/__0_1.distcp
 expect 0 repair save -o mended

@@ -1,4 +1,4 @@
-"""What the tests of the native module share."""
+"""Shared by the tests of the native module."""
 import os
 import signal
 import struct

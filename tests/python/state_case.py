@@ -1,4 +1,4 @@
-"""What the tests of states share."""
+"""Shared by the tests of states."""
 import tempfile
 import unittest
 from pathlib import Path
