@@ -5,6 +5,8 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "formats/parts/quantization/config.h"
 #include "libshard/core/error.h"
@@ -46,6 +48,28 @@ TEST(QuantizationConfig, IsStatedByFilesOfToolsAndNotByBrokenOnes) {
   put("/m/quantize_config.json", R"({"bits": 4})");
   EXPECT_TRUE(read_quantization(*disk, "/m").is_quantized);
   EXPECT_EQ(read_quantization(*disk, "/m").schemes.at(0).bits, 4);
+}
+
+TEST(QuantizationConfig, FormatsAreWordsAndNotVersionsOfTools) {
+  const auto format = [](const std::string& member) {
+    return facts(R"({"quantization_config": {"bits": 4, )" + member + "}}").schemes.at(0).format;
+  };
+  EXPECT_EQ(format(R"("format": "pack-quantized", "version": "0.9.1")"), "pack-quantized");
+  EXPECT_EQ(format(R"("version": "gemm")"), "gemm");
+  EXPECT_EQ(format(R"("is_marlin_format": true)"), "marlin");
+  EXPECT_EQ(format(R"("is_marlin_format": false)"), "");
+}
+
+/// AutoRound stores zero points less 1 only in the form of AutoGPTQ.
+TEST(QuantizationConfig, PackingFormatsOfAutoRoundAreThoseOfGptqAndAwq) {
+  const std::vector<std::pair<std::string, std::string>> formats{
+      {"auto_round:auto_gptq", "gptq"}, {"auto_round:gptq", "gptq"},         {"auto", "gptq"},
+      {"auto_round", "gptq_v2"},        {"auto_round:gptqmodel", "gptq_v2"}, {"auto_round:auto_awq", "gemm"}};
+  for (const auto& [packing, format] : formats) {
+    const QuantizationFacts found =
+        facts(R"({"quantization_config": {"quant_method": "auto-round", "packing_format": ")" + packing + "\"}}");
+    EXPECT_EQ(found.schemes.at(0).format, format) << packing;
+  }
 }
 
 TEST(QuantizationConfig, SchemesAreThoseOfWeightsAndNotOfActivations) {

@@ -113,8 +113,20 @@ class Walk {
     return numbers;
   }
 
+  /// AutoRound's `packing_format` in the words of AWQ and GPTQ. Without these names, zero points are stored as they
+  /// are.
+  static std::string_view format_of_packing(std::string_view packing) {
+    const auto has = [&](std::string_view word) { return packing.find(word) != std::string_view::npos; };
+    if (has("awq")) return "gemm";
+    const bool is_first_version = has("gptq") ? !has("gptqmodel") : packing == "auto";
+    return is_first_version ? "gptq" : "gptq_v2";
+  }
+
   static void take_statement(std::string_view name, std::string_view found, QuantizationScheme& scheme) {
-    if (name == "format" || name == "version" || name == "checkpoint_format") scheme.format = found;
+    const bool is_word = !found.empty() && (found.front() < '0' || found.front() > '9');  // "version": "0.9.1"
+    if (name == "format" || name == "checkpoint_format" || (name == "version" && is_word)) scheme.format = found;
+    if (name == "packing_format") scheme.format = format_of_packing(found);
+    if (name == "is_marlin_format" && found == "true") scheme.format = "marlin";
     if (found == "true" || found == "false") {
       if (name == "symmetric") scheme.is_symmetric = found == "true";
       if (name == "desc_act" || name == "actorder") scheme.is_reordered = found == "true";
