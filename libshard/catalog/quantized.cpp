@@ -64,6 +64,7 @@ constexpr std::array kOfModule{
     KnownName{"qscale_act", Role::kActivationScale, 0},
     // Activations and caches.
     KnownName{"input_scale", Role::kActivationScale, kJoins},
+    KnownName{"input_scale_ub", Role::kActivationScale, kJoins},
     KnownName{"input_global_scale", Role::kActivationScale, kJoins},
     KnownName{"input_zero_point", Role::kActivationScale, kJoins},
     KnownName{"output_scale", Role::kActivationScale, kJoins},
@@ -74,6 +75,14 @@ constexpr std::array kOfModule{
     KnownName{"kv_scale", Role::kCacheScale, kJoins},
     KnownName{"q_scale", Role::kCacheScale, kPairs | kJoins},
     KnownName{"prob_scale", Role::kCacheScale, kJoins},
+    KnownName{"k_global_scale", Role::kCacheScale, kJoins},
+    KnownName{"v_global_scale", Role::kCacheScale, kJoins},
+    KnownName{"q_global_scale", Role::kCacheScale, kJoins},
+    KnownName{"k_zero_point", Role::kCacheScale, kJoins},
+    KnownName{"v_zero_point", Role::kCacheScale, kJoins},
+    KnownName{"q_zero_point", Role::kCacheScale, kJoins},
+    // ComfyUI: an empty tensor of the checkpoint's dtype.
+    KnownName{"scaled_fp8", Role::kOther, 0},
     // AQLM, HIGGS.
     KnownName{"codes", Role::kWeight, kIsWeight | kNeedsPair},
     KnownName{"codebooks", Role::kCodeBook, kPairs},
@@ -382,7 +391,9 @@ class Finder {
   bool is_lost_half(std::uint32_t index) const {
     const QuantizedName& name = names_[index];
     const Tensor& tensor = catalog_.tensors[index];
-    if (name.known != nullptr && (name.known->marks & kJoins) != 0 && is_float(tensor.dtype)) return true;
+    const bool is_number =
+        is_float(tensor.dtype) || (name.known != nullptr && name.known->end.ends_with("_zero_point"));
+    if (name.known != nullptr && (name.known->marks & kJoins) != 0 && is_number) return true;
     if (is_small_float(tensor.dtype) || only_tools_write(name)) return true;
     if (has_blocks_ && is_half_of_blocks(index)) return true;
     return name.is_weight && tensor.shape.size() >= 2 && packs_numbers(tensor.dtype);

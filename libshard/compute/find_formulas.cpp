@@ -12,6 +12,7 @@
 #include "libshard/compute/block_grid.h"
 #include "libshard/compute/code_dtypes.h"
 #include "libshard/compute/stated_schemes.h"
+#include "libshard/compute/unknown_codes.h"
 #include "libshard/core/box.h"
 #include "libshard/core/bytes.h"
 #include "libshard/core/checked.h"
@@ -28,8 +29,13 @@ using Role = QuantizedRole;
 
 bool are_exponents(const Tensor& scale) { return scale.dtype == DType::kUint8 || scale.dtype == DType::kFloat8E8m0fnu; }
 
+/// ComfyUI's descriptions: of one module in JSON, and of a whole checkpoint by a dtype.
+constexpr std::string_view kOfComfy = ".comfy_quant", kMarkOfComfy = "scaled_fp8";
+
 /// Numbers about the form under names that no other tensor has.
-bool describes_form(std::string_view name) { return name.ends_with(".weight_format"); }
+bool describes_form(std::string_view name) {
+  return name.ends_with(".weight_format") || name.ends_with(kOfComfy) || name.ends_with(kMarkOfComfy);
+}
 
 /// Factors by which inputs are multiplied before the weight, which was divided by them. A plain weight would lack them.
 bool is_input_factor(std::string_view name) {
@@ -38,18 +44,35 @@ bool is_input_factor(std::string_view name) {
 constexpr std::string_view kFactorRefused = "its inputs are multiplied by factors, which a plain weight lacks";
 constexpr std::string_view kWrongDtype = "its dtype has no meaning there";
 
+/// The inputs of the search, which all modules share.
+struct Search {
+  const Catalog& catalog;
+  const QuantizedPart part;
+  DType dtype;
+  const QuantizationFacts& facts;
+  const StatedSchemes stated;
+  const ReadSmall& read;
+  const std::string unknown_form = unknown_form_of_all(part, stated);
+  const bool is_tiled_by_comfy = has_tiles_of_comfy(catalog);
+};
+
 /// The formula of one module.
 class ModuleFormula {
  public:
-  ModuleFormula(const Catalog& catalog, const QuantizedPart& part, const QuantizedModule& module,
-                const QuantizationFacts& facts, const StatedSchemes& stated, const ReadSmall& read)
-      : catalog_(catalog), module_(module), facts_(facts), stated_(stated), read_(read) {
-    for (const QuantizedMember& member : part.members_of(module)) take(member);
+  ModuleFormula(const Search& search, const QuantizedModule& module)
+      : catalog_(search.catalog),
+        module_(module),
+        facts_(search.facts),
+        stated_(search.stated),
+        read_(search.read),
+        is_tiled_by_comfy_(search.is_tiled_by_comfy) {
+    for (const QuantizedMember& member : search.part.members_of(module)) take(member);
   }
 
   Formula make(DType dtype) {
     formula_.dtype = dtype;
     formula_.name = plain_name();
+    refuse_order_of_comfy();
     make_codes();
     if (const auto at = find_wrong_dtype(catalog_, codes_)) throw wrong(*at, kWrongDtype);
     if (repeated_ != kNone) throw wrong(repeated_, "another tensor of its module has the same meaning");
@@ -106,6 +129,16 @@ class ModuleFormula {
     if (tensor == kNone) throw wrong(weight_, fmt::format("{} missing", what));
   }
 
+  /// ComfyUI's FP4 has the high nibble first, and its scales of blocks lie in tiles of 128 x 4.
+  void refuse_order_of_comfy() const {
+    bool is_tiled = is_tiled_by_comfy_ && (module_.form == Form::kNvfp4 || are_exponents(scale()));
+    if (layout_ != kNone && at(layout_).name.ends_with(kOfComfy)) {
+      const Bytes bytes = read_(layout_);
+      is_tiled = as_text(bytes).find("\"float8_") == std::string_view::npos;
+    }
+    if (is_tiled) throw unsupported("ComfyUI stores the codes and scales of this form in the order of a GPU's kernels");
+  }
+
   std::string plain_name() const {
     std::string name(weight().name);
     constexpr std::string_view kPacked = "_packed", kBlocks = "_blocks", kCodes = "qweight";
@@ -139,6 +172,7 @@ class ModuleFormula {
       case Form::kBitsandbytes8:
         return make_bitsandbytes8();
       case Form::kGptq:
+        if (facts_.method == "awq") check_version_of_awq();
         return make_gptq();
       case Form::kAwq:
         return make_awq();
@@ -263,7 +297,8 @@ class ModuleFormula {
   void make_packed_ints() {
     const Dims packed = weight().shape, scales = scale().shape;
     if (packed.size() < 2) throw wrong(weight_, "the codes are not a matrix");
-    if (scales.size() != packed.size() || scales[scales.size() - 1] < 1) {
+    const bool is_of_tensor = scales.size() == 1 && scales[0] == 1;
+    if (!is_of_tensor && (scales.size() != packed.size() || scales[scales.size() - 1] < 1)) {
       throw wrong(scale_, "the scales do not fit the weight");
     }
     const std::int64_t words = packed[packed.size() - 1], groups = scales[scales.size() - 1];
@@ -275,13 +310,14 @@ class ModuleFormula {
     const bool has_packed_zeros = zeros_ != kNone && at(zeros_).dtype != DType::kInt8;
     codes_.kind = has_packed_zeros ? CodeKind::kUnsigned : CodeKind::kOffset;
     round_as_scales();
-    check_count(scale_, checked_mul(checked_mul(codes_.slices, codes_.rows), groups));
-    codes_.scales.grid = {1, set_groups(columns, groups)};
-    if (zeros_ != kNone && !has_packed_zeros) {  // compressed-tensors before 0.9.
-      check_matrix(zeros_, checked_mul(codes_.slices, codes_.rows), groups);
+    const std::int64_t scale_rows = is_of_tensor ? 1 : codes_.rows;  // In each slice.
+    check_count(scale_, checked_mul(checked_mul(codes_.slices, scale_rows), groups));
+    codes_.scales.grid = {is_of_tensor ? std::max<std::int64_t>(1, codes_.rows) : 1, set_groups(columns, groups)};
+    if (zeros_ != kNone && !has_packed_zeros) {  // compressed-tensors before 0.9, or one for the tensor.
+      check_matrix(zeros_, checked_mul(codes_.slices, scale_rows), groups);
       codes_.zeros = ZeroPoints{{Leaf{zeros_}, 8, Packing::kAlongRow}};
     } else if (zeros_ != kNone) {
-      const std::int64_t rows = ceil_div(checked_mul(codes_.rows, bits), kPackedWordBits);
+      const std::int64_t rows = ceil_div(checked_mul(scale_rows, bits), kPackedWordBits);
       check_matrix(zeros_, checked_mul(codes_.slices, rows), groups);
       codes_.zeros = ZeroPoints{{Leaf{zeros_}, bits, Packing::kDownColumn}};
     }
@@ -374,13 +410,18 @@ class ModuleFormula {
     transpose();
   }
 
-  void make_awq() {
-    const Dims packed = weight().shape;
-    if (packed.size() != 2) throw wrong(weight_, "the codes are not a matrix");
+  /// Other versions order their codes differently. Those of gemv have the shapes of GPTQ.
+  void check_version_of_awq() const {
     for (const QuantizationScheme& scheme : facts_.schemes) {
       const bool is_gemm = scheme.format.empty() || scheme.format == "gemm" || scheme.format == "GEMM";
       if (!is_gemm) throw unsupported(fmt::format("its version is '{}', not gemm", scheme.format));
     }
+  }
+
+  void make_awq() {
+    const Dims packed = weight().shape;
+    if (packed.size() != 2) throw wrong(weight_, "the codes are not a matrix");
+    check_version_of_awq();
     set_in_out(packed[0], checked_mul(packed[1], 8), 4);
     codes_.codes.packing = Packing::kAwq;
     need(zeros_, "its zero points are");
@@ -482,51 +523,12 @@ class ModuleFormula {
   const QuantizationFacts& facts_;
   const StatedSchemes& stated_;
   const ReadSmall& read_;
+  const bool is_tiled_by_comfy_;
   std::uint32_t weight_ = kNone, scale_ = kNone, second_ = kNone, zeros_ = kNone, shape_ = kNone, group_index_ = kNone,
                 book_ = kNone, nested_book_ = kNone, description_ = kNone, layout_ = kNone;
   std::uint32_t repeated_ = kNone, input_factor_ = kNone;  ///< The former has the role of an earlier tensor.
   Formula formula_;
   ScaledCodes codes_;
-};
-
-/// Whether tensors of that role mean nothing without codes.
-bool is_number_of_codes(Role role) {
-  return role == Role::kScale || role == Role::kSecondScale || role == Role::kZeroPoint;
-}
-
-/// A module with a weight or with scales, but not both.
-Error incomplete(const Catalog& catalog, const QuantizedPart& part, const QuantizedModule& module) {
-  const std::span<const QuantizedMember> members = part.members_of(module);
-  const auto is_meant = [&](const QuantizedMember& member) {
-    return module.has_weight ? member.role == Role::kWeight : is_number_of_codes(member.role);
-  };
-  const auto meant = std::ranges::find_if(members, is_meant);
-  const std::string_view tensor = catalog.tensors[(meant == members.end() ? members.begin() : meant)->tensor].name;
-  return Error(ErrorCode::kCorruption,
-               module.has_weight ? fmt::format("cannot dequantize '{}': its scales are missing", tensor)
-                                 : fmt::format("cannot dequantize '{}': the weight of these scales is missing", tensor))
-      .of_tensor(tensor)
-      .of_kind(FindingKind::kGap);
-}
-
-/// Plain integers that look like a weight without its scales, in a module that the configuration leaves plain.
-bool is_stated_plain(const Catalog& catalog, const QuantizedPart& part, const QuantizedModule& module,
-                     const StatedSchemes& stated) {
-  if (!module.has_weight || module.has_scales) return false;
-  const auto is_integers = [&](const QuantizedMember& member) {
-    return member.role != Role::kWeight || is_integer(catalog.tensors[member.tensor].dtype);
-  };
-  return std::ranges::all_of(part.members_of(module), is_integers) && stated.ignores(module.name);
-}
-
-/// The inputs of the search, which all modules share.
-struct Search {
-  const Catalog& catalog;
-  const QuantizedPart part;
-  DType dtype;
-  const QuantizationFacts& facts;
-  const StatedSchemes stated;
-  const ReadSmall& read;
 };
 
 /// Adds the formula of a module, and the tensors that it replaces.
@@ -539,7 +541,7 @@ void add_module(const Search& search, const QuantizedModule& module, Computation
     out.dropped.push_back(member.tensor);
   }
   if (module.has_weight != (module.has_weight ? module.has_scales : has_scale)) {
-    throw incomplete(search.catalog, search.part, module);
+    throw incomplete_module(search.catalog, search.part, module, search.unknown_form);
   }
   for (const QuantizedMember& member : members) {
     const std::string_view name = search.catalog.tensors[member.tensor].name;
@@ -548,21 +550,7 @@ void add_module(const Search& search, const QuantizedModule& module, Computation
         .of_tensor(name);
   }
   if (!module.has_weight) return;
-  out.formulas.push_back(
-      ModuleFormula(search.catalog, search.part, module, search.facts, search.stated, search.read).make(search.dtype));
-}
-
-/// Throws if codes are stored, but no module was recognized: those of an unknown method, or of sparse weights.
-void refuse_unknown_codes(const Search& search) {
-  const auto is_code = [&](const Tensor& tensor) {
-    const bool is_unknown = search.stated.has_unknown_method() || tensor.name.ends_with(".bitmask");
-    return is_unknown && is_integer(tensor.dtype) && tensor.shape.size() >= 2;
-  };
-  const auto codes = std::ranges::find_if(search.catalog.tensors, is_code);
-  if (codes == search.catalog.tensors.end()) return;
-  throw Error(ErrorCode::kUnsupported, fmt::format("cannot dequantize '{}': its form is unknown", codes->name))
-      .of_tensor(codes->name)
-      .because(fmt::format("the configuration's method is '{}'", search.facts.method));
+  out.formulas.push_back(ModuleFormula(search, module).make(search.dtype));
 }
 
 }  // namespace
@@ -588,7 +576,7 @@ Computation find_formulas(const Catalog& catalog, DType dtype, const Quantizatio
       findings.report(error);
     }
   }
-  if (found.formulas.empty() && facts.is_quantized) refuse_unknown_codes(search);
+  if (found.formulas.empty() && facts.is_quantized) refuse_unknown_codes(catalog, search.stated);
   join_tied(catalog, found.formulas);
   return found;
 }

@@ -110,6 +110,7 @@ class Repacking {
     if (codes.row_group || codes.column_group) return "its groups are in any order";
     if (!is_float8 && !is_packed) return "no packing is known for its form";
     if (scales.grid.block_rows > kMostBlockRows) return "its scales are for too many rows";
+    if (is_packed && scales.grid.block_rows > 1) return "its scales are for several rows";
     const std::int64_t bits = codes.codes.bits;
     if (is_packed && (kPackedWordBits % bits != 0 || codes.columns * bits % kPackedWordBits != 0)) {
       return "its rows are not whole words";

@@ -68,6 +68,12 @@ bool formats_allow(const std::set<std::string_view>& formats, QuantizedForm form
   });
 }
 
+/// Whether the format is a word of that method for forms in the list above. Methods without formats know all words.
+bool is_known_format(std::string_view method, std::string_view word) {
+  if (method == "compressed-tensors") return word == "dense" || find_word(kFormats, word) != nullptr;
+  return method != "gptq" || word == "gptq" || word == "gptq_v2";
+}
+
 }  // namespace
 
 StatedSchemes::StatedSchemes(const QuantizationFacts& facts) : facts_(facts) {
@@ -89,8 +95,14 @@ StatedSchemes::StatedSchemes(const QuantizationFacts& facts) : facts_(facts) {
   has_patterns_ = has_patterns_ && patterns_.compile();
 }
 
-bool StatedSchemes::has_unknown_method() const {
-  return !facts_.method.empty() && find_word(kMethods, facts_.method) == nullptr;
+std::string StatedSchemes::unknown_form() const {
+  if (facts_.method.empty()) return {};
+  if (find_word(kMethods, facts_.method) == nullptr) {
+    return fmt::format("the configuration's method is '{}'", facts_.method);
+  }
+  const auto is_unknown = [&](std::string_view word) { return !is_known_format(facts_.method, word); };
+  const auto unknown = std::ranges::find_if(formats_, is_unknown);
+  return unknown == formats_.end() ? std::string() : fmt::format("the configuration's format is '{}'", *unknown);
 }
 
 bool StatedSchemes::ignores(std::string_view module) const {

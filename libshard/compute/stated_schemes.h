@@ -22,8 +22,9 @@ class StatedSchemes {
   /// Ownership: `facts` must outlive this object.
   explicit StatedSchemes(const QuantizationFacts& facts);
 
-  /// True if the configuration states a method whose tensors no form describes.
-  bool has_unknown_method() const;
+  /// The configuration's statement of a method or a format that this file does not know, for people; empty if there is
+  /// none.
+  std::string unknown_form() const;
   /// True if the list `ignore` names the module: by its name, or by an RE2 pattern after "re:", which must match the
   /// beginning of the name. Cost: linear in the name. \throws Error kUnsupported  the patterns are too
   /// slow

@@ -121,6 +121,41 @@ const std::vector<Wrong> kWrong{
      ErrorCode::kUnsupported,
      "a.indices",
      {.is_quantized = true, .method = "vptq"}},
+    {"a method whose tensors are unknown, with scales",
+     {{"a.indices", kI32, {4, 4}}, {"a.weight_scale", kF16, {4}}},
+     ErrorCode::kUnsupported,
+     "a.weight_scale",
+     stating("vptq")},
+    {"a method whose codes are rows of integers",
+     {{"a.dense_weights", kI64, {16}}, {"a.row_offsets", kI32, {5}}},
+     ErrorCode::kUnsupported,
+     "a.dense_weights",
+     stating("spqr")},
+    {"GPTQ in the form of Marlin",
+     {{"a.B", kI32, {4, 128}}, {"a.s", kF16, {1, 64}}},
+     ErrorCode::kUnsupported,
+     "a.B",
+     stating("gptq", {{.format = "marlin", .bits = 4}})},
+    {"a format whose tensors are unknown",
+     {{"a.weight_packed", kI32, {4, 64}}, {"a.scale_packed", kF16, {1, 64}}},
+     ErrorCode::kUnsupported,
+     "a.weight_packed",
+     stating("compressed-tensors", {{.format = "marlin-24", .bits = 4}})},
+    {"sparse float8",
+     {{"a.bitmask", kU8, {4, 2}}, {"a.compressed", kF8, {4, 8}}, {"a.weight_scale", kBf16, {4, 1}}},
+     ErrorCode::kUnsupported,
+     "a.weight_scale",
+     stating("compressed-tensors", {{.format = "sparse-24-bitmask"}, {.format = "float-quantized"}})},
+    {"a lost scale beside a whole module of a method without a list",
+     {{"a.weight", kF8, {8, 8}}, {"b.weight", kF8, {8, 8}}, {"b.weight_scale", kF32, {1}}},
+     ErrorCode::kCorruption,
+     "a.weight",
+     stating("modelopt")},
+    {"AWQ in the form of gemv",
+     {{"a.qweight", kI32, {64, 8}}, {"a.qzeros", kI32, {64, 1}}, {"a.scales", kF16, {64, 8}}},
+     ErrorCode::kUnsupported,
+     "a.qweight",
+     stating("awq", {{.format = "gemv", .bits = 4, .group_size = 64}})},
     {"scales in columns instead of rows",
      {{"a.weight_packed", kU8, {4, 16}}, {"a.weight_scale", kF8, {2, 4}}, {"a.weight_global_scale", kF32, {1}}},
      ErrorCode::kCorruption,
@@ -379,6 +414,75 @@ TEST(FindFormulas, CodesInTheOrderOfAKernelAreRefused) {
       EXPECT_EQ(error.code(), ErrorCode::kUnsupported);
     }
   }
+}
+
+/// ComfyUI's FP4 and MXFP8 have the shapes of other tools, in another order.
+TEST(FindFormulas, OfComfyuiOnlyFloat8IsComputed) {
+  const auto of = [](const std::string& format, bool is_in_header) {
+    const std::string text = R"({"format": ")" + format + R"("})", all = R"({"layers": {"a": )" + text + "}}";
+    const bool is_fp4 = format == "nvfp4";
+    Stored stored = zeros_of({{"a.weight", is_fp4 ? kU8 : kF8, {128, 64}}});
+    stored.add("a.weight_scale",
+               is_fp4              ? kF8
+               : format == "mxfp8" ? kU8
+                                   : kF32,
+               is_fp4              ? Numbers{128, 8}
+               : format == "mxfp8" ? Numbers{128, 2}
+                                   : Numbers{1},
+               Bytes(static_cast<std::size_t>(is_fp4              ? 1024
+                                              : format == "mxfp8" ? 256
+                                                                  : 4)));
+    if (is_fp4) stored.add("a.weight_scale_2", kF32, {}, std::vector<float>{1});
+    if (is_in_header) stored.set_metadata("_quantization_metadata", all);
+    if (!is_in_header)
+      stored.add("a.comfy_quant", kU8, {std::ssize(text)}, std::vector<char>(text.begin(), text.end()));
+    stored.add("scaled_fp8", kF8, {0}, Bytes());
+    return dequantized(stored.reader(), kBf16, {});
+  };
+  for (const bool is_in_header : {false, true}) {
+    const auto reader = of("float8_e4m3fn", is_in_header);
+    ASSERT_EQ(reader->catalog().tensors.size(), 1U);
+    EXPECT_EQ(reader->catalog().tensors[0].name, "a.weight");
+    for (const char* const format : {"nvfp4", "mxfp8"}) {
+      try {
+        of(format, is_in_header);
+        ADD_FAILURE() << format;
+      } catch (const Error& error) {
+        EXPECT_EQ(error.code(), ErrorCode::kUnsupported) << format;
+        EXPECT_EQ(error.tensor(), "a.weight");
+        EXPECT_THAT(error.what(), ::testing::HasSubstr("ComfyUI"));
+      }
+    }
+  }
+}
+
+/// compressed-tensors' strategy `tensor`.
+TEST(FindFormulas, PackedIntegersMayHaveOneScaleForTheTensor) {
+  for (const bool has_zero : {false, true}) {
+    Stored stored;
+    stored.add("a.weight_packed", kI32, {2, 1}, std::vector<std::uint32_t>{0x76543210U, 0xFEDCBA98U});
+    stored.add("a.weight_scale", kF32, {1}, std::vector<float>{0.5F});
+    stored.add("a.weight_shape", kI64, {2}, std::vector<std::int64_t>{2, 8});
+    if (has_zero) stored.add("a.weight_zero_point", kI8, {1}, std::vector<std::int8_t>{-2});
+    const auto reader =
+        dequantized(stored.reader(), kBf16, stating("compressed-tensors", {{.bits = 4, .is_symmetric = !has_zero}}));
+    const std::vector<float> values = test::read_bfloat16(*reader, "a.weight");
+    ASSERT_EQ(values.size(), 16U);
+    for (int i = 0; i < 16; ++i) EXPECT_EQ(values[static_cast<std::size_t>(i)], 0.5 * (i - 8 + (has_zero ? 2 : 0)));
+  }
+}
+
+TEST(FindFormulas, NumbersOfActivationsAndCachesAreDropped) {
+  Stored stored = zeros_of({{"a.k_proj.weight", kF8, {8, 8}},
+                            {"a.k_proj.weight_scale", kF32, {8, 1}},
+                            {"a.k_proj.input_scale_ub", kF32, {1}},
+                            {"a.k_scale", kF32, {1}},
+                            {"a.k_zero_point", kI8, {1}},
+                            {"a.v_global_scale", kF32, {1}},
+                            {"a.v_zero_point", kI8, {1}}});
+  const auto reader = dequantized(stored.reader(), kBf16, stating("compressed-tensors"));
+  ASSERT_EQ(reader->catalog().tensors.size(), 1U);
+  EXPECT_EQ(reader->catalog().tensors[0].name, "a.k_proj.weight");
 }
 
 TEST(FindFormulas, AStatedShapeMustBeTheOneOfTheScales) {

@@ -85,6 +85,7 @@ class Stored {
     file_.insert(file_.end(), bytes.begin(), bytes.end());
     return *this;
   }
+  void set_metadata(const std::string& key, const std::string& text) { catalog_.metadata[key] = text; }
   /// One more name for a tensor that was added with `add`.
   Stored& add_alias(const std::string& name, const std::string& of) {
     const Tensor tensor = *std::ranges::find(catalog_.tensors, std::string_view(of), &Tensor::name);
