@@ -34,15 +34,27 @@ std::string config_of(const SourceStore& store, const std::string& path) {
   return join_path(is_folder ? path : parent_path(path), kConfig);
 }
 
-AdapterConfig read_config(const SourceStore& store, const std::string& path) {
+/// Nothing if the adapter has no configuration.
+std::optional<AdapterConfig> read_config(const SourceStore& store, const std::string& path) {
   const std::string config = config_of(store, path);
-  if (store.status(config).kind == FileKind::kAbsent) {
-    throw Error(ErrorCode::kNotFound, fmt::format("cannot merge {}: {} is missing", path, config))
-        .in_file(config)
-        .because("it contains the scale of the adapter")
-        .hint("copy adapter_config.json of the training run to that folder");
-  }
+  if (store.status(config).kind == FileKind::kAbsent) return std::nullopt;
   return parse_adapter_config(whole_text(*store.open(config), AdapterConfig::kMostBytes), config);
+}
+
+Error without_config(const SourceStore& store, const std::string& path) {
+  const std::string config = config_of(store, path);
+  return Error(ErrorCode::kNotFound, fmt::format("cannot merge {}: {} is missing", path, config))
+      .in_file(config)
+      .because("it contains the scale of the adapter")
+      .hint("copy adapter_config.json of the training run to that folder");
+}
+
+Error no_adapter_in(const Catalog& catalog, const std::string& path) {
+  const auto other = std::ranges::find_if(catalog.tensors, is_lora_of_other_tool, &Tensor::name);
+  if (other != catalog.tensors.end()) return refused_names_of_other_tool(other->name);
+  return Error(ErrorCode::kInvalidArgument, fmt::format("cannot merge {}: it contains no adapter", path))
+      .in_file(path)
+      .because("no tensor has the name of a LoRA factor, such as lora_A");
 }
 
 /// PEFT's file in a folder, or else the path itself.
@@ -71,25 +83,23 @@ ModelPart find_adapter(const Catalog& catalog) {
 
 Adapter open_adapter(const SourcePlace& place, const SourceRequest& request, const AdapterRequest& wanted,
                      const SourceOptions& options, ObjectFaults& faults) {
+  std::optional<AdapterConfig> config = read_config(place.store, wanted.path);  // Names forms that are not supported.
   SourceRequest own;
   own.paths = {source_of(place.store, wanted.path)};
   own.opaque_globals = request.opaque_globals;
   OpenSource source =
       open_source(place, own, {.findings = &faults, .on_step = options.on_step, .on_detail = options.on_detail});
   const ModelPart part = find_adapter(source.catalog());
-  if (!part.is_adapter) {
-    throw Error(ErrorCode::kInvalidArgument, fmt::format("cannot merge {}: it contains no adapter", wanted.path))
-        .in_file(wanted.path)
-        .because("no tensor has the name of a LoRA factor, such as lora_A");
-  }
+  if (!part.is_adapter) throw no_adapter_in(source.catalog(), wanted.path);
   if (part.adapters.size() > 1) {
     throw Error(ErrorCode::kUnsupported, fmt::format("cannot merge {}: it contains several adapters", wanted.path))
         .in_file(wanted.path)
         .found(first_names(part.adapters))
         .suggest(Remedy::kOneAdapter);
   }
+  if (!config) throw without_config(place.store, wanted.path);
   return {.reader = model_reader(std::move(source.reader), part),
-          .config = read_config(place.store, wanted.path),
+          .config = *std::move(config),
           .weight = wanted.weight,
           .label = wanted.path};
 }

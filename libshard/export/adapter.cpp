@@ -1,6 +1,9 @@
 #include "libshard/export/adapter.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <array>
 #include <set>
 
 #include "libshard/core/split.h"
@@ -61,6 +64,19 @@ std::string rename_parts(std::vector<std::string_view>& parts) {
 
 bool is_lora(std::string_view name) {
   return name.starts_with(kLora.substr(1)) || name.find(kLora) != std::string_view::npos;
+}
+
+bool is_lora_of_other_tool(std::string_view name) {
+  constexpr std::array<std::string_view, 9> kEnds{".lora_down.weight", ".lora_up.weight",   ".lora.down.weight",
+                                                  ".lora.up.weight",   "_lora.down.weight", "_lora.up.weight",
+                                                  ".hada_w1_a",        ".lokr_w1",          ".lokr_w1_a"};
+  return std::ranges::any_of(kEnds, [&](std::string_view end) { return name.ends_with(end); });
+}
+
+Error refused_names_of_other_tool(std::string_view name) {
+  return Error(ErrorCode::kUnsupported, fmt::format("the adapter's tensor '{}' does not have a name of PEFT", name))
+      .because("adapters of Kohya's scripts, LyCORIS and old versions of diffusers are not supported")
+      .hint("convert or merge it with the library that trained it");
 }
 
 std::string base_weight_beside(const std::vector<ModelTensor>& tensors) {

@@ -6,12 +6,20 @@
 #include <string_view>
 #include <vector>
 
+#include "libshard/core/error.h"
 #include "libshard/export/model_part.h"
 
 namespace shard {
 
 /// True for a name that PEFT gives a tensor of an adapter: some part begins with `lora_`.
 bool is_lora(std::string_view name);
+
+/// True for a name of an adapter that other tools than PEFT give: Kohya's sd-scripts, LyCORIS, and diffusers before
+/// PEFT.
+bool is_lora_of_other_tool(std::string_view name);
+
+/// kUnsupported, for the tensor with such a name.
+Error refused_names_of_other_tool(std::string_view name);
 
 /// The name of a base model's weight among tensors of which some belong to an adapter. Empty if there is none. Modules
 /// that were trained as a whole (`modules_to_save`), and embeddings that were resized, are part of an adapter.

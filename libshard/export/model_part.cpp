@@ -323,6 +323,8 @@ void check_names(const Catalog& source, const std::vector<ModelTensor>& tensors)
 void take_adapter(const Catalog& source, ModelPart& part) {
   const auto found = std::ranges::find_if(part.tensors, is_lora, &ModelTensor::name);
   if (found == part.tensors.end()) return;
+  const auto other = std::ranges::find_if(part.tensors, is_lora_of_other_tool, &ModelTensor::name);
+  if (other != part.tensors.end()) throw refused_names_of_other_tool(other->name);
   const std::string_view name = source.tensors[found->source].name;
   if (const std::string base = base_weight_beside(part.tensors); !base.empty()) {
     throw Error(ErrorCode::kUnsupported, "cannot export a model together with tensors of an adapter (LoRA)")

@@ -178,6 +178,17 @@ TEST(FindModel, AnAdapterBesideItsBaseModelIsRefused) {
   EXPECT_FALSE(is_lora("a.flora_b"));
 }
 
+TEST(FindModel, AdaptersWithNamesOfOtherToolsAreRefusedByName) {
+  for (const char* const name :
+       {"lora_unet_a_to_q.lora_down.weight", "diffusion_model.a.lora_up.weight", "lora_te_a.hada_w1_a"}) {
+    const Error error = test::error_of([&] { find_model(catalog_of({name}), kAll); });
+    EXPECT_EQ(error.code(), ErrorCode::kUnsupported) << name;
+    EXPECT_NE(std::string_view(error.what()).find(name), std::string_view::npos);
+  }
+  EXPECT_TRUE(is_lora_of_other_tool("unet.a.to_q_lora.down.weight"));
+  EXPECT_FALSE(is_lora_of_other_tool("base_model.model.a.lora_A.weight"));
+}
+
 TEST(FindModel, AnAdapterAloneGetsTheNamesOfPeft) {
   Catalog catalog;
   add_below(catalog, {"model_state", "model", "base_model.model.a.lora_A.default.weight"});

@@ -231,6 +231,15 @@ class Lora(unittest.TestCase):
                            "arrow_config": {"a": 1}, "init_lora_weights": "pissa_niter_4"}.items():
             (self.dir / "adapter/adapter_config.json").write_text(json.dumps(config | {key: value}))
             shardctl("convert", self.dir / "base.safetensors", "-o", self.dir / "x.pt", "--lora", self.dir / "adapter", code=8)
+        names = load_file(self.dir / "adapter/adapter_model.safetensors")
+        save_file({name.replace("lora_", "hada_"): tensor for name, tensor in names.items()}, self.dir / "adapter/adapter_model.safetensors")
+        (self.dir / "adapter/adapter_config.json").write_text(json.dumps(config | {"peft_type": "LOHA"}))
+        shardctl("convert", self.dir / "base.safetensors", "-o", self.dir / "x.pt", "--lora", self.dir / "adapter", code=8)
+        for ends in (("lora_down", "lora_up"), ("lora.down", "lora.up")):
+            save_file({name.replace("lora_A", ends[0]).replace("lora_B", ends[1]): tensor for name, tensor in names.items()},
+                      self.dir / "kohya.safetensors")
+            shardctl("convert", self.dir / "base.safetensors", "-o", self.dir / "x.pt", "--lora", self.dir / "kohya.safetensors", code=8)
+        save_file(names, self.dir / "adapter/adapter_model.safetensors")
         (self.dir / "adapter/adapter_config.json").unlink()
         shardctl("convert", self.dir / "base.safetensors", "-o", self.dir / "x.pt", "--lora", self.dir / "adapter", code=3)
 
