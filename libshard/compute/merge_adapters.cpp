@@ -159,10 +159,13 @@ class Merging {
 };
 
 Error Merging::missing(std::uint32_t adapter, std::string_view name) const {
+  const auto has = [&](std::string_view part) { return name.find(part) != std::string_view::npos; };
+  const bool is_fused =
+      has(".experts.lora_") || has(".experts.base_layer.");  // The base model may have them one by one.
   return Error(ErrorCode::kInvalidArgument,
                fmt::format("cannot merge {}: the base model has nothing for '{}'", adapters_[adapter].label, name))
       .of_tensor(name)
-      .suggest(Remedy::kMatchNames);
+      .suggest(is_fused ? Remedy::kFuseExperts : Remedy::kMatchNames);
 }
 
 Error Merging::misfit(std::uint32_t adapter, const AdapterPair& pair, std::uint32_t target) const {

@@ -51,6 +51,7 @@ enum class Remedy : std::uint8_t {
   kNameReference,       ///< Name a folder with the model's config.json.
   kStateVariable,       ///< State the number of a map's variable: `argument` is its name.
   kMatchNames,          ///< List the source's names, and select or rename them.
+  kFuseExperts,         ///< Convert the base model of an adapter to fused experts.
   kDequantize,          ///< Read quantized weights as plain tensors.
   kReadCopies,          ///< Read the module's 16-bit copies of DeepSpeed's weights.
   kOneAdapter,          ///< Write one of several adapters to a folder, and read that.

@@ -66,6 +66,8 @@ TEST(RemedyText, EveryRemedyNamesItsOption) {
       {Remedy::kNameReference, "", "pass the folder with the model's config.json: --hf-ref DIR"},
       {Remedy::kStateVariable, "heads", "set it: --set heads=VALUE"},
       {Remedy::kMatchNames, "", "list the names with 'shardctl inspect'; --map and --rename change them"},
+      {Remedy::kFuseExperts, "",
+       "fuse the base model's experts first: shardctl convert SRC -o FUSED --to-map hf-v5; --map hf-v5 undoes that"},
       {Remedy::kDequantize, "", "add --dequantize"},
       {Remedy::kReadCopies, "", "add --weights 16bit"},
       {Remedy::kOneAdapter, "", "write one of them to a folder: shardctl export SRC -o DIR --exclude '**.OTHER**'"},

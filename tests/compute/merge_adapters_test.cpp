@@ -10,6 +10,7 @@
 #include "libshard/compute/find_formulas.h"
 #include "tests/compute/stored.h"
 #include "tests/support/cpu_time.h"
+#include "tests/support/expect_error.h"
 
 namespace shard {
 namespace {
@@ -310,6 +311,20 @@ TEST(MergeAdapters, RefusesByName) {
   EXPECT_EQ(
       refusal(base, pair("m.q", {1, 3}, {2, 1}), R"({"peft_type": "LORA", "lora_alpha": 1, "use_dora": true})").first,
       ErrorCode::kCorruption);
+}
+
+/// transformers 5 fuses experts, and PEFT names pairs so. Most checkpoints store experts one by one.
+TEST(MergeAdapters, AdaptersOfFusedExpertsNameTheMapThatFuses) {
+  const auto remedy = [](const std::string& module) {
+    const Error error = test::error_of([&] {
+      merged(weights("m.experts.0.up.weight", {2, 3}), pair(module, {2, 3}, {4, 2}));
+    });
+    EXPECT_EQ(error.code(), ErrorCode::kInvalidArgument);
+    return error.suggestions().at(0).remedy;
+  };
+  EXPECT_EQ(remedy("m.experts"), Remedy::kFuseExperts);
+  EXPECT_EQ(remedy("m.experts.base_layer"), Remedy::kFuseExperts);
+  EXPECT_EQ(remedy("m.experts.1.up"), Remedy::kMatchNames);
 }
 
 TEST(AdapterConfig, TheFirstPatternThatMatchesCounts) {
