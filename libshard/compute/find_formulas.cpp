@@ -129,7 +129,7 @@ class ModuleFormula {
     if (tensor == kNone) throw wrong(weight_, fmt::format("{} missing", what));
   }
 
-  /// ComfyUI's FP4 has the high nibble first, and its scales of blocks lie in tiles of 128 x 4.
+  /// ComfyUI's FP4 has the high nibble first, and its scales of blocks are stored in tiles of 128 x 4.
   void refuse_order_of_comfy() const {
     bool is_tiled = is_tiled_by_comfy_ && (module_.form == Form::kNvfp4 || are_exponents(scale()));
     if (layout_ != kNone && at(layout_).name.ends_with(kOfComfy)) {

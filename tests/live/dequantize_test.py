@@ -107,6 +107,17 @@ class Dequantize(unittest.TestCase):
                                             weight.to(dtype), **parameters)
 
     @needs_compressed
+    def test_packed_integers_with_one_scale_for_the_tensor(self):
+        from compressed_tensors.quantization import QuantizationScheme
+
+        for symmetric in (True, False):
+            args = {"num_bits": 4, "type": "int", "symmetric": symmetric, "strategy": "tensor"}
+            parameters = {"weight_scale": torch.tensor([0.25])}
+            if not symmetric:
+                parameters["weight_zero_point"] = torch.tensor([-3], dtype=torch.int8)
+            self.compressed("pack-quantized", QuantizationScheme(targets=["Linear"], weights=args), self.noise(24, 40), **parameters)
+
+    @needs_compressed
     def test_float8(self):
         from compressed_tensors.quantization import preset_name_to_scheme
 
@@ -213,7 +224,10 @@ class Dequantize(unittest.TestCase):
 
     def test_gptq(self):
         # GPTQModel's convert_gptq_v1_to_v2_format_module adds to whole words, so that zero points of 15 wrap and carry.
-        for version, add in (("gptq", 0x11111111), ("gptq_v2", 0)):
+        first, second = {"quant_method": "gptq", "checkpoint_format": "gptq"}, {"quant_method": "gptq", "checkpoint_format": "gptq_v2"}
+        # AutoRound's qlinear_torch_zp packs zero points less 1, and its qlinear_torch as they are.
+        rounds = [{"quant_method": "auto-round", "packing_format": f"auto_round{kind}"} for kind in (":auto_gptq", ":gptqmodel", "")]
+        for version, add in ((first, 0x11111111), (second, 0), (rounds[0], 0x11111111), (rounds[1], 0), (rounds[2], 0)):
             for ordered in (True, False):
                 with self.subTest(version=version, ordered=ordered):
                     qweight, qzeros = self.codes(torch.int32, 16, 24), self.codes(torch.int32, 4, 3)
@@ -225,7 +239,7 @@ class Dequantize(unittest.TestCase):
                     wanted = (scales[group] * (code - zero[group]).half()).T
                     model = self.store({f"{MODULE}.qweight": qweight, f"{MODULE}.qzeros": qzeros, f"{MODULE}.scales": scales,
                                         f"{MODULE}.g_idx": group.to(torch.int32)},
-                                       {"quant_method": "gptq", "bits": 4, "group_size": 32, "checkpoint_format": version})
+                                       {"bits": 4, "group_size": 32, **version})
                     self.expect({f"{MODULE}.weight": wanted}, model)
 
     def test_bitsandbytes_nf4_of_a_real_model(self):
