@@ -288,7 +288,7 @@ class Proportion {
       if (left <= limit) return;
       left -= bytes_of(*tensor);
       tensor->damaged = true;
-      findings.report(finding(tensor->name));
+      findings.report(finding(*tensor));
     }
   }
 
@@ -307,10 +307,14 @@ class Proportion {
     return tensors;
   }
 
-  Error finding(std::string_view name) const {
-    return Error(ErrorCode::kCorruption,
-                 fmt::format("tensors claim {:.0f} bytes, but the files have only {:.0f}", claimed_, stored_))
-        .of_tensor(name)
+  Error finding(const Tensor& tensor) const {
+    Error error(ErrorCode::kCorruption,
+                fmt::format("tensors claim {:.0f} bytes, but the files have only {:.0f}", claimed_, stored_));
+    if (tensor.chunk_count > 0) {
+      const Storage& storage = catalog_.storage_of(catalog_.chunks_of(tensor).front());
+      error.in_file(catalog_.files[storage.file].path);
+    }
+    return error.of_tensor(tensor.name)
         .because(fmt::format("beyond 1 GiB no checkpoint claims more than {} times the bytes of its files; a file that "
                              "was built to keep its readers busy may",
                              kNamedPerFileByte))

@@ -45,6 +45,8 @@ StatedFiles read_manifest(const SourceStore& store, const std::string& manifest,
     if (paths.size() == 1) stated.file = paths[0];
     stated.folder = paths.size() == 1 ? std::string() : parent_path(paths[0]);
   }
+  // Findings name the file that is compared, which may be a copy with another name.
+  if (!stated.file.empty()) stated.manifest.files.front().path = base_name(stated.file);
   return stated;
 }
 

@@ -193,7 +193,9 @@ TEST(ValidateCatalog, TakesManyViewsThatDifferInOneWayForNoAliases) {
 TEST(ValidateCatalog, RefusesViewsThatClaimFarMoreThanIsStored) {
   Catalog catalog;
   add_view(catalog, "w", add_storage(catalog, 4), DType::kFloat32, {1 << 20, 1 << 20}, {0, 0});
-  EXPECT_EQ(test::error_of([&] { validate_catalog(catalog); }).kind(), FindingKind::kOutOfBounds);
+  const Error error = test::error_of([&] { validate_catalog(catalog); });
+  EXPECT_EQ(error.kind(), FindingKind::kOutOfBounds);
+  EXPECT_EQ(error.file(), "file");
 }
 
 TEST(ValidateCatalog, SortsChunksByOffsetsThenRank) {

@@ -103,7 +103,9 @@ TEST_F(Manifests, AgainstANamedOneACopyElsewhereIsCompared) {
   EXPECT_EQ(world.verify(line).at("checked").at("manifest"), 3);
   EXPECT_EQ(world.code, 0);
   world.flip("/copy.safetensors", 9 << 20, 0);
-  EXPECT_THAT(VerifyWorld::kinds(world.verify(line)), ElementsAre("error hash_mismatch"));
+  const auto found = world.verify(line);
+  EXPECT_THAT(VerifyWorld::kinds(found), ElementsAre("error hash_mismatch"));
+  EXPECT_EQ(found.at("findings")[0].at("file"), "copy.safetensors");
 }
 
 TEST_F(Manifests, MissingExtraAndCutFilesAreFound) {
