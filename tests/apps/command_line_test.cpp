@@ -227,6 +227,8 @@ TEST_F(CommandLine, RefusesWrongConfigurationFiles) {
            {"threads = many", "--threads: many is not a whole number"},
            {"threads = []", "--threads has an empty list of values"},
            {"threads = [1", "--threads has an empty list of values"},
+           {"[insepct]\nthreads = 2", "unknown section 'insepct'"},
+           {"config = \"/d.toml\"", "a configuration file cannot name another one"},
            {"[inspect", "the section header '[inspect' has no ']'"},
        }) {
     world.put("/c.toml", text + "\n");

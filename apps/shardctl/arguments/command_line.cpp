@@ -7,7 +7,9 @@
 #include <array>
 #include <cmath>
 #include <optional>
+#include <span>
 #include <sstream>
+#include <string>
 #include <string_view>
 
 #include "apps/shardctl/arguments/option_tree.h"
@@ -78,6 +80,17 @@ void apply_environment(CLI::App& app, const Session& session) {
   }
 }
 
+/// \param known  the long names of all options. \throws Error kInvalidArgument  the setting would never have an effect
+void check_setting(const CLI::ConfigItem& item, std::span<const std::string> known) {
+  if (!item.parents.empty() && find_verb(item.parents.front()) == nullptr) {
+    throw usage(fmt::format("unknown section '{}'", item.parents.front())).hint("use a verb's name for a section");
+  }
+  if (!contains(known, "--" + item.name)) {
+    throw usage(fmt::format("unknown key '{}'", item.fullname())).hint("use long option names as keys");
+  }
+  if (item.name == "config") throw usage("a configuration file cannot name another one");
+}
+
 /// Fills the options of `app` that still have no value from the file that --config names, if it is given: from the keys
 /// above the first section and from those in the verb's section. A layout that is already set hides the file's.
 /// \throws Error kNotFound; kInvalidArgument  an unknown key or a bad value, naming it and the file.
@@ -92,10 +105,7 @@ void apply_configuration(CLI::App& app, const Session& session, const Verb* verb
     if (item.name == "++" || item.name == "--")
       continue;  // CLI11 marks the begin and end of a section with these names.
     if (item.name.starts_with('[')) throw usage(fmt::format("the section header '{}' has no ']'", item.name));
-    const std::string name = "--" + item.name;
-    if (!contains(known, name)) {
-      throw usage(fmt::format("unknown key '{}'", item.fullname())).hint("use long option names as keys");
-    }
+    check_setting(item, known);
     if (!item.parents.empty() && (verb == nullptr || item.parents.front() != verb->name)) continue;
     for (CLI::Option* option : settings) {
       const bool hidden = fixed && chooses_layout(*option);
