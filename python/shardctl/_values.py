@@ -69,7 +69,7 @@ def _numpy(parts: tuple[bool, str, Optional[tuple[int, ...]], bool, bytearray]) 
     if dtype.itemsize == 0:
         raise ValueError(code)
     array = numpy.frombuffer(elements, dtype).reshape(shape, order="F" if is_column_major else "C")
-    return array.astype(dtype.newbyteorder("="), copy=False)  # As numpy itself does it.
+    return array.astype(dtype.newbyteorder("="), copy=False)
 
 
 _MAKERS: dict[str, Callable[[Any], Any]] = {

@@ -298,7 +298,8 @@ TEST_F(DamagedSave, KindsThatAreNotJoinedAreNamed) {
     const Error found = error();
     EXPECT_EQ(found.code(), ErrorCode::kUnsupported) << name;
     EXPECT_THAT(found.what(), HasSubstr(words));
-    EXPECT_EQ(found.hint().empty(), !std::string_view(name).ends_with(".pt")) << name;  // Whole files can be read alone.
+    EXPECT_EQ(found.hint().empty(), !std::string_view(name).ends_with(".pt"))
+        << name;  // Whole files can be read alone.
   }
 }
 
