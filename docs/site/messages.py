@@ -92,7 +92,7 @@ def messages(root: Path) -> list[Message]:
                for path in sorted(root.glob(f"{folder}/**/*.{extension}"))}
     included = {path: re.findall(r'^#include "([^"]+)"', source, re.MULTILINE) for path, source in sources.items()}
     for path in (path for path in sources if path.endswith(".cpp")):
-        included[path] += included.get(path.removesuffix("cpp") + "h", [])  # Those of its own header.
+        included[path] += included.get(path.removesuffix("cpp") + "h", [])  # Its own header's too.
     declared = {path: set(re.findall(r"\b(?:Error|\[\[noreturn\]\] void) (\w+)\(", source))
                 for path, source in sources.items() if path.endswith(".h")}
     helpers: dict[str, dict[str, int]] = {path: {} for path in sources}

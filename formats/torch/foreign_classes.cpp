@@ -29,10 +29,10 @@ Opaques find_opaques(const Value& value, VisitedSet& met, const Originals* origi
 }
 
 Error foreign_class(const Value& opaque, const Value& object, std::string_view name) {
-  if (opaque.module() == "builtins" && pickle::is_known_global("builtins", opaque.text())) {  // A dict or a set.
-    return Error(ErrorCode::kUnsupported,
-                 fmt::format("object '{}' is or contains a {} with tensors as keys or elements, which cannot be kept",
-                             name, opaque.text()))
+  if (pickle::is_known_global(opaque.module(), opaque.text())) {  // A dict or a set, see foreign_holder.h.
+    return Error(ErrorCode::kUnsupported, fmt::format("object '{}' is or contains a value of type {} with tensors as "
+                                                      "keys or elements, which cannot be kept",
+                                                      name, opaque.text()))
         .of_tensor(name)
         .suggest(Remedy::kOpaqueGlobals);
   }

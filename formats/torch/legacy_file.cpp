@@ -181,7 +181,7 @@ class LegacyFile final : public SavedFile {
     if (found->offset >= 0) throw wrong("appears twice");
     if (file_->size() - at_ < kCountBytes) throw wrong("is past the end of the file").of_kind(FindingKind::kTruncated);
     const std::int64_t count = number_at(at_);
-    if (count < 0 || checked_mul(count, found->element_bytes) != found->bytes) {
+    if (found->bytes % found->element_bytes != 0 || count != found->bytes / found->element_bytes) {
       throw wrong("does not have the size that its tensors record")
           .expected(found->bytes / found->element_bytes)
           .found(count)

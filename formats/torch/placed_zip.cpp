@@ -180,7 +180,7 @@ void check_keys(const Value& root) {
       const std::string key = text_of_key(*pairs[i]);
       throw Error(ErrorCode::kUnsupported, fmt::format("cannot write a dict with the key {}", key))
           .because("the key is of an unknown class, and only plain values can be written")
-          .hint(fmt::format("leave out its entries: --exclude '**{}.**'", key));
+          .hint(fmt::format("leave out its entries: --exclude '**{}**'", key));
     }
   }
 }

@@ -468,8 +468,7 @@ class RanksReader final : public torch_save::SavedReader, public RankGroupSource
         .in_file(catalog_.files.front().path)
         .because(
             "the files contain no ShardedTensor or DTensor, and there is no layout.json; if each file has whole "
-            "tensors, "
-            "name only one")
+            "tensors, name only one")
         .suggest(Remedy::kStateLayout);
   }
 

@@ -275,7 +275,7 @@ class _Loading:
             self._reads[_memory_key(local)] = (box, local)
 
     def settle_ties(self, module: torch.nn.Module) -> None:
-        """Of the names of one parameter, the checkpoint needs only one, as for load_model of safetensors."""
+        """Accepts one of the names of a tied parameter for all of them, as load_model of safetensors does."""
         names: dict[int, list[str]] = {}
         for name, parameter in module.named_parameters(remove_duplicate=False):
             names.setdefault(id(parameter), []).append(name)
@@ -412,12 +412,16 @@ def load_state_dict(source: Union[PathLike, list[PathLike], Checkpoint],
     return _load(source, target, strict, assign, cast, prefix)
 
 
+def _check_kind(target: object) -> None:
+    if not _is_module(target) and not isinstance(target, (Mapping, list, tuple)):
+        raise usage("cannot fill such a state", "a module or a state dict", type(target).__name__)
+
+
 def _load(checkpoint: Checkpoint, target: Any, strict: bool, assign: bool, cast: bool, prefix: str) -> Any:
     from torch.nn.modules.module import _IncompatibleKeys
 
     is_module = _is_module(target)
-    if not is_module and not isinstance(target, (Mapping, list, tuple)):
-        raise usage("cannot fill such a state", "a module or a state dict", type(target).__name__)
+    _check_kind(target)
     state = target.state_dict() if is_module else target
     leaves = list(_leaves_of_module(target, state) if is_module else _leaves(state, "", _no_root))
     loading = _Loading(checkpoint, leaves, prefix, assign, cast)

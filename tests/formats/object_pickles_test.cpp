@@ -82,13 +82,15 @@ TEST(ObjectPickles, ContainersThatCannotBeKeysAreDamage) {
 
 TEST(ObjectPickles, TensorsAsKeysAreNotSupported) {
   const ErrorCode no = ErrorCode::kUnsupported;
-  const std::string words = "a dict with tensors as keys";
+  const std::string words = "a value of type dict with tensors as keys";
   expect_refused("a tensor", "}" + kTensor + "K\1s", no, words);
   expect_refused("a storage", "}" + kStorage + "K\1s", no, words);
   expect_refused("two tensors", "}(" + kTensor + "K\1" + kTensor + "K\2u", no, words);
   expect_refused("in a tuple", "}" + kTensor + "K\1\x86K\1s", no, words);
   expect_refused("inside an object", "cargparse\nNamespace\n)R}" + text("d") + "}" + kTensor + "K\1ssb", no, words);
-  expect_refused("in a set", "\x8f(" + kTensor + "\x90", no, "object 'x' is or contains a set with tensors");
+  expect_refused("in a set", "\x8f(" + kTensor + "\x90", no, "a value of type set with tensors as keys");
+  expect_refused("of an OrderedDict", "ccollections\nOrderedDict\n)R" + kTensor + "K\1s", no,
+                 "a value of type OrderedDict with tensors as keys");
 }
 
 TEST(ObjectPickles, OpaqueContainersMayHaveTensorsAsKeys) {

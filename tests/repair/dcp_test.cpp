@@ -353,7 +353,7 @@ TEST_F(AlikeItems, BesideAFileOfAnEarlierSaveAreNamed) {
     if (is_damaged) put("/c/__0_0.distcp", file("/c/__0_0.distcp").replace(begin, end - begin, end - begin, '\0'));
     repair(0, {"--like", "/other"});
     EXPECT_EQ(lost_without_name(), 0U);
-    EXPECT_THAT(world.err, HasSubstr(".metadata lists no item in these files: __1_0.distcp"));
+    EXPECT_THAT(world.err, HasSubstr(".metadata lists no item in these files: '__1_0.distcp'"));
     if (!is_damaged) expect_saved({"a", "b", "c", "d"});
     if (is_damaged) expect_saved({"a", "c", "d"});
     remove("/d");

@@ -281,7 +281,9 @@ void Machine::refuse_tensor_keys(const Value& root) {
     if (!reached.contains(owner) || is_foreign_holder(*owner)) continue;
     Value* const* const storage = storages_.find(owner);
     if (storage != nullptr) {
-      *owner = *nodes_.make_global(ValueKind::kOpaque, "builtins", type_name(*owner));
+      const std::string_view type = type_name(*owner);
+      const std::string_view module = is_known_global("builtins", type) ? "builtins" : "collections";
+      *owner = *nodes_.make_global(ValueKind::kOpaque, module, type);
       make_holder(*owner, **storage);
       continue;
     }

@@ -43,8 +43,7 @@ enum class LoneFloats {
 
 /// Checks the tensors whose dtype is not the source's. \param facts  about the source
 /// \returns warnings: integers and scales that the new dtype cannot represent exactly, floats that lose their
-/// fractions,
-///   complex numbers that lose their imaginary parts, and lone floats.
+/// fractions, complex numbers that lose their imaginary parts, and lone floats.
 /// \throws QuantizedCast  kUnsupported: one belongs to a quantized module. Error kUnsupported  there is no such cast.
 std::vector<std::string> check_casts(const Catalog& source, std::span<const SelectedTensor> tensors,
                                      const QuantizationFacts& facts, LoneFloats lone = LoneFloats::kConvert);
