@@ -23,8 +23,7 @@ using TensorObject = std::function<nanobind::object(std::int64_t index)>;
 /// - builtins.complex, torch.device: the tuple of its arguments
 /// - torch.dtype: its name
 /// - argparse.Namespace, types.SimpleNamespace: the dict of its attributes
-/// - values of numpy: whether it is a dtype, the dtype's code, the shape of an array (None for a scalar), whether that
-/// is
+/// - values of numpy: whether it is a dtype, the dtype's code, the shape of an array (None for a scalar), whether it is
 ///   column-major, and a bytearray of the elements
 using ClassObject = std::function<nanobind::object(std::string_view type, nanobind::object parts)>;
 /// Returns the object for a torch.Size: the tuple of its sizes.
