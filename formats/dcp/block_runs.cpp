@@ -38,11 +38,10 @@ std::string_view parameter_of_state(std::string_view name) {
 Shapes listed_shapes(Arena& arena, const Value* mcore_data) {
   Shapes shapes;
   if (mcore_data == nullptr) return shapes;
-  const std::span<Value*> items = pickle::mapping(*mcore_data, "mcore_data");
-  for (std::size_t i = 0; i < items.size(); i += 2) {
-    const std::string_view name = pickle::string(*items[i], "name in mcore_data");
-    pickle::mapping(*items[i + 1], "entry of mcore_data");
-    const Value* shape = pickle::entry(*items[i + 1], "nd_reformulated_orig_global_shape");
+  for (const auto [key, entry] : ItemPairs(pickle::mapping(*mcore_data, "mcore_data"))) {
+    const std::string_view name = pickle::string(*key, "name in mcore_data");
+    pickle::mapping(*entry, "entry of mcore_data");
+    const Value* shape = pickle::entry(*entry, "nd_reformulated_orig_global_shape");
     shapes.try_emplace(name, shape == nullptr ? Dims() : pickle::dims(arena, *shape, "shape in mcore_data"));
   }
   return shapes;

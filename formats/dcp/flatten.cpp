@@ -116,7 +116,7 @@ class Flattener {
       lose(value.extra() != nullptr && value.extra()->state != nullptr ? kMetadataState : kMappingType);
     }
     if (items.empty()) lose(kEmptyDict);
-    for (std::size_t i = 0; i < items.size(); i += 2) enter(key_text(*items[i]), *items[i + 1], depth);
+    for (const auto [key, item] : ItemPairs(items)) enter(key_text(*key), *item, depth);
   }
 
   // str(key), as torch computes it.

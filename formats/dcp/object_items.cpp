@@ -105,16 +105,13 @@ Value* attributes_of(const Value& value) {
 /// The dict, with its namespaces converted to dicts.
 Value* plain_common(Arena& arena, const Value& common, Originals& originals) {
   if (!is_mapping(common)) throw pickle::malformed("common data", "it is not a dict").found(type_name(common));
-  std::vector<Value*> items;
-  const std::span<Value*> all = mapping_items(common);
-  for (std::size_t i = 0; i < all.size(); i += 2) {
-    if (!all[i]->is_string())
-      throw pickle::malformed("common data", "one of its keys is not a string").found(type_name(*all[i]));
-    Value* const attributes = attributes_of(*all[i + 1]);
-    if (attributes != nullptr) originals.values.try_emplace(attributes, all[i + 1]);
-    items.insert(items.end(), {all[i], attributes == nullptr ? all[i + 1] : attributes});
-  }
-  Value* const plain = make_list(arena, ValueKind::kDict, items);
+  Value* const plain = change_items(arena, common, [&](const Value& key, Value* value) {
+    if (!key.is_string())
+      throw pickle::malformed("common data", "one of its keys is not a string").found(type_name(key));
+    Value* const attributes = attributes_of(*value);
+    if (attributes != nullptr) originals.values.try_emplace(attributes, value);
+    return attributes == nullptr ? value : attributes;
+  });
   hide_tensors(arena, *plain, kInnerTensor, &originals);
   return plain;
 }
@@ -153,8 +150,7 @@ void list_common(Arena& arena, Value& common, std::vector<Object>& objects, std:
   visit_leaves(arena, common, none, [&](const TreeLeaf& leaf) {
     objects.push_back({leaf.name, compact_path(leaf.path, leaf.name), leaf.value});
   });
-  const std::span<Value*> items = mapping_items(common);
-  for (std::size_t i = 0; i < items.size(); i += 2) entries.push_back({items[i]->text(), {}, kNoIndex, items[i + 1]});
+  for (const auto [key, value] : ItemPairs(common)) entries.push_back({key->text(), {}, kNoIndex, value});
 }
 
 Error cannot_keep(std::string_view name, std::string_view file, const Error& why) {

@@ -184,7 +184,7 @@ SaveReader::SaveReader(const Source& source, const OpenOptions& options, Listing
     const bool has_parts = last > 0 || holds_rules(first.models.front());
     flat_ = merge_whole(catalog_, files_, saves_, listing == Listing::kJoined && has_parts && !first.is_parted());
   }
-  for (const torch_save::ExchangedFile& each : exchanged_files()) throw Error(each.error);
+  if (const auto exchanged = exchanged_files(); !exchanged.empty()) throw Error(exchanged.front().error);
   look_for_copies(*options.findings);
   validate_catalog(catalog_, *options.findings, options.threads);
 }

@@ -166,14 +166,13 @@ class Content {
     Value* const root = target_.root;
     if (root == nullptr || !is_mapping(*root)) return dcp::flatten(target_);
     std::vector<Value*> others;
-    const std::span<Value*> all = mapping_items(*root);
-    for (std::size_t i = 0; i < all.size(); i += 2) {
-      if (all[i]->is_string() && is_sharded_object(all[i]->text())) {
-        items_.emplace_back(all[i]->text(), all[i + 1]);
-      } else if (all[i]->is_string() && !holds(*all[i + 1], ValueKind::kTensor)) {
-        common_.insert(common_.end(), {all[i], all[i + 1]});
+    for (const auto [key, value] : ItemPairs(*root)) {
+      if (key->is_string() && is_sharded_object(key->text())) {
+        items_.emplace_back(key->text(), value);
+      } else if (key->is_string() && !holds(*value, ValueKind::kTensor)) {
+        common_.insert(common_.end(), {key, value});
       } else {
-        others.insert(others.end(), {all[i], all[i + 1]});
+        others.insert(others.end(), {key, value});
       }
     }
     target_.root = make_list(arena_, ValueKind::kDict, others);
@@ -215,7 +214,7 @@ class Content {
     std::vector<Value*> items = common_;
     const std::span<Value*> named = mapping_items(*tree_of_paths(arena_, entries));
     items.insert(items.end(), named.begin(), named.end());
-    for (std::size_t i = 0; i < items.size(); i += 2) items[i + 1] = with_namespace(*items[i], items[i + 1]);
+    for (const auto [key, value] : ItemPairs(items)) value = with_namespace(*key, value);
     const Value& known = *make_list(arena_, ValueKind::kDict, items);
     std::vector<std::string> made_up;
     const auto need = [&](std::string_view key, Value* value, std::string_view source = {}) {

@@ -110,17 +110,16 @@ class TreeMerger {
 
   /// Keys that are missing in `into` are added at its end.
   void merge_dicts(Value& into, Value& from) {
-    const std::span<Value*> own = mapping_items(into), others = mapping_items(from);
+    const std::span<Value*> own = mapping_items(into);
     HashMap<std::string, Value*> known;
     for (const auto [key, value] : ItemPairs(own)) known.try_emplace(label(*key), value);
     std::vector<Value*> items(own.begin(), own.end());
-    for (std::size_t i = 0; i + 1 < others.size(); i += 2) {
-      Value &key = *others[i], &value = *others[i + 1];
-      const auto [first, is_new] = known.try_emplace(label(key), &value);
+    for (const auto [key, value] : ItemPairs(from)) {
+      const auto [first, is_new] = known.try_emplace(label(*key), value);
       if (is_new) {
-        items.insert(items.end(), {&key, &value});
+        items.insert(items.end(), {key, value});
       } else {
-        merge_at(key_part(arena_, key), *first, value);
+        merge_at(key_part(arena_, *key), *first, *value);
       }
     }
     if (items.size() == own.size()) return;

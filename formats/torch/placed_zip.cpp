@@ -174,10 +174,9 @@ void check_keys(const Value& root) {
   ValueWalk walk(root);
   while (const Value* const value = walk.next()) {
     if (!is_mapping(*value)) continue;
-    const std::span<Value* const> pairs = mapping_items(*value);
-    for (std::size_t i = 0; i < pairs.size(); i += 2) {
-      if (pairs[i]->kind != ValueKind::kOpaque) continue;
-      const std::string key = text_of_key(*pairs[i]);
+    for (const auto [each, item] : ItemPairs(*value)) {
+      if (each->kind != ValueKind::kOpaque) continue;
+      const std::string key = text_of_key(*each);
       throw Error(ErrorCode::kUnsupported, fmt::format("cannot write a dict with the key {}", key))
           .because("the key is of an unknown class, and only plain values can be written")
           .hint(fmt::format("leave out its entries: --exclude '**{}**'", key));
