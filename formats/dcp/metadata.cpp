@@ -135,7 +135,7 @@ class StorageDataReader {
   void run(const Value& storage_data) {
     const std::span<Value*> items = pickle::mapping(storage_data, "storage_data");
     out_.items.reserve(items.size() / 2);
-    for (std::size_t i = 0; i < items.size(); i += 2) read(*items[i], *items[i + 1]);
+    for (const auto [index, place] : ItemPairs(items)) read(*index, *place);
     resolve_chunks();
     for (const ObjectEntry& object : out_.objects) {
       if (object.item == kNoIndex) throw no_place(object.name, "");
@@ -316,9 +316,9 @@ class Parser {
   void state_dict(const Value& value) {
     const std::span<Value*> items = pickle::mapping(value, "state_dict_metadata");
     targets_.reserve(items.size() / 2);
-    for (std::size_t i = 0; i < items.size(); i += 2) {
-      const std::string_view name = arena_.copy(pickle::string(*items[i], "name in state_dict_metadata"));
-      const bool is_object = classes_.is(*items[i + 1], Class::kBytes);
+    for (const auto [key, entry] : ItemPairs(items)) {
+      const std::string_view name = arena_.copy(pickle::string(*key, "name in state_dict_metadata"));
+      const bool is_object = classes_.is(*entry, Class::kBytes);
       const std::size_t index = is_object ? out_.objects.size() : out_.tensors.size();
       // The keys of a dict are distinct.
       targets_.try_emplace(name, Target{static_cast<std::uint32_t>(index), is_object});
@@ -326,7 +326,7 @@ class Parser {
         out_.objects.push_back({name, {}, kNoIndex});
       } else {
         try {
-          tensor(name, *items[i + 1]);
+          tensor(name, *entry);
         } catch (const Error& error) {
           throw pickle::named(error, name);
         }
@@ -422,17 +422,15 @@ class Parser {
       return;
     }
     out_.has_paths = true;
-    const std::span<Value*> items = mapping_items(planner);
-    for (std::size_t i = 0; i < items.size(); i += 2) {
-      if (!items[i]->is_string() || items[i + 1]->kind != ValueKind::kTuple) {
-        throw pickle::malformed("planner_data", "it does not lead from names to tuples")
-            .found(type_name(*items[i + 1]));
+    for (const auto [key, path] : ItemPairs(planner)) {
+      if (!key->is_string() || path->kind != ValueKind::kTuple) {
+        throw pickle::malformed("planner_data", "it does not lead from names to tuples").found(type_name(*path));
       }
-      const Target* found = targets_.find(items[i]->text());
+      const Target* found = targets_.find(key->text());
       if (found == nullptr) continue;  // The name belongs to a rank that wrote nothing for it.
       const auto [index, is_object] = *found;
       const std::string_view name = is_object ? out_.objects[index].name : out_.tensors[index].name;
-      (is_object ? out_.objects[index].path : out_.tensors[index].path) = path_of(name, *items[i + 1]);
+      (is_object ? out_.objects[index].path : out_.tensors[index].path) = path_of(name, *path);
     }
   }
 

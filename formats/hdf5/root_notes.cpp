@@ -100,10 +100,11 @@ bool is_plain(const Value& value, int depth = 0) {
   check_depth(depth);
   if (members_of(value).empty()) return depth > 0;
   if (value.kind != ValueKind::kDict) return false;
-  for (std::size_t i = 0; i + 1 < value.items().size(); i += 2) {
-    const Value& key = *value.items()[i];
-    if (!key.is_string() || (i > 0 && value.items()[i - 2]->text() >= key.text())) return false;
-    if (!is_plain(*value.items()[i + 1], depth + 1)) return false;
+  const Value* previous = nullptr;
+  for (const auto [key, member] : ItemPairs(value)) {
+    if (!key->is_string() || (previous != nullptr && previous->text() >= key->text())) return false;
+    if (!is_plain(*member, depth + 1)) return false;
+    previous = key;
   }
   return true;
 }

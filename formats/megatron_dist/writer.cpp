@@ -13,6 +13,7 @@
 #include "formats/megatron_dist/format.h"
 #include "formats/megatron_dist/save_folder.h"
 #include "libshard/catalog/catalog.h"
+#include "libshard/catalog/selection/glob.h"
 #include "libshard/catalog/tree.h"
 #include "libshard/core/box.h"
 #include "libshard/core/error.h"
@@ -190,7 +191,7 @@ class Content {
         fmt::format("'{}' contains tensors or objects of unknown classes, and can be written only as a whole", name))
         .of_tensor(name)
         .because("a part of it is excluded or renamed")
-        .suggest(Remedy::kExclude, fmt::format("{}.**", name));
+        .suggest(Remedy::kExcludeMatching, glob_of_name(name) + ".**");
   }
 
   static bool holds(const Value& value, ValueKind kind) {

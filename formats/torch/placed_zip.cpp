@@ -9,6 +9,7 @@
 
 #include "formats/torch/saved_file.h"
 #include "formats/torch/unnamed_tensors.h"
+#include "libshard/catalog/selection/glob.h"
 #include "libshard/catalog/tree.h"
 #include "libshard/core/box.h"
 #include "libshard/core/digest.h"
@@ -179,7 +180,7 @@ void check_keys(const Value& root) {
       const std::string key = text_of_key(*each);
       throw Error(ErrorCode::kUnsupported, fmt::format("cannot write a dict with the key {}", key))
           .because("the key is of an unknown class, and only plain values can be written")
-          .hint(fmt::format("leave out its entries: --exclude '**{}**'", key));
+          .suggest(Remedy::kExcludeMatching, fmt::format("**{}**", glob_of_name(key)));
     }
   }
 }

@@ -85,9 +85,8 @@ bool is_tensor_class(const Value& value) {
 /// True if the state of a tensor's object contains more than the mark of a module's buffer.
 bool sets_attributes(const Value& state) {
   if (state.kind == ValueKind::kNone) return false;
-  const std::span<Value*> pairs = mapping_items(state);
-  for (std::size_t i = 0; i < pairs.size(); i += 2) {
-    if (!pairs[i]->is_string() || (pairs[i]->text() != "persistent" && pairs[i]->text() != "_is_buffer")) return true;
+  for (const auto [key, value] : ItemPairs(state)) {
+    if (!key->is_string() || (key->text() != "persistent" && key->text() != "_is_buffer")) return true;
   }
   return !is_mapping(state);
 }
@@ -98,12 +97,10 @@ const Value* only_tensor(Arena& arena, const Value& state) {
   HiddenTensors hidden(arena);
   const Value* found = nullptr;
   const auto search = [&](const Value& attributes) {
-    const std::span<Value*> pairs = mapping_items(attributes);
-    for (std::size_t i = 0; i < pairs.size(); i += 2) {
-      const Value& each = *pairs[i + 1];
-      if (each.kind != ValueKind::kTensor && hidden.kind_in(each).empty()) continue;
+    for (const auto [key, value] : ItemPairs(attributes)) {
+      if (value->kind != ValueKind::kTensor && hidden.kind_in(*value).empty()) continue;
       if (found != nullptr) return false;
-      found = &each;
+      found = value;
     }
     return true;
   };
@@ -202,13 +199,12 @@ void read_storage(const StorageId& storage, const Value& persistent, TensorView&
 
 void read_flags(const Value& metadata, TensorView& view) {
   if (metadata.kind == ValueKind::kNone) return;
-  const std::span<Value*> pairs = mapping(metadata, "tensor's metadata");
-  for (std::size_t i = 0; i < pairs.size(); i += 2) {
-    const std::string_view flag = string(*pairs[i], "key of a tensor's metadata");
+  for (const auto [key, value] : ItemPairs(mapping(metadata, "tensor's metadata"))) {
+    const std::string_view flag = string(*key, "key of a tensor's metadata");
     if (flag != "conj" && flag != "neg") {
       throw Error(ErrorCode::kUnsupported, fmt::format("a tensor with the metadata '{}' is not supported", flag));
     }
-    (flag == "conj" ? view.conj : view.neg) = boolean(*pairs[i + 1], flag == "conj" ? "tensor's conj" : "tensor's neg");
+    (flag == "conj" ? view.conj : view.neg) = boolean(*value, flag == "conj" ? "tensor's conj" : "tensor's neg");
   }
 }
 

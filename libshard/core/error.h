@@ -24,6 +24,7 @@ enum class Remedy : std::uint8_t {
   kAddPrefix,           ///< Give names a prefix.
   kCast,                ///< Convert the tensor named `argument` to a different dtype.
   kExclude,             ///< Exclude the tensor or object named `argument`.
+  kExcludeMatching,     ///< Exclude all tensors and objects that the glob `argument` matches.
   kRename,              ///< Rename the tensor or object named `argument`.
   kDropObjects,         ///< Exclude all objects.
   kOpaqueGlobals,       ///< Read values of unknown classes as opaque objects.

@@ -101,7 +101,7 @@ bool is_writable_url(std::string_view url) { return url_scheme(url) == "s3" || u
 
 std::int64_t url_memory_bytes(std::int64_t all, int connections, int readers) {
   const std::int64_t blocks = connections + std::int64_t{2} * readers;
-  return std::min(all / 4 * 3, blocks * (4 << 20));
+  return std::min(all / 4 * 3, blocks * (8 << 20));
 }
 
 }  // namespace shard

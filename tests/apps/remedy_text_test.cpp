@@ -40,6 +40,7 @@ TEST(RemedyText, EveryRemedyNamesItsOption) {
       {Remedy::kAddPrefix, "", "give it a name with --add-prefix NAME"},
       {Remedy::kCast, "a[0]", "convert it with --cast 'a[[]0]=DTYPE'"},
       {Remedy::kExclude, "it's*", "add --exclude 'it'\\''s[*]' to skip it"},
+      {Remedy::kExcludeMatching, "it's.**", "add --exclude 'it'\\''s.**' to skip them"},
       {Remedy::kRename, "a", "rename it with --rename 'REGEX=NAME'"},
       {Remedy::kDropObjects, "", "add --objects drop to skip them"},
       {Remedy::kOpaqueGlobals, "", "add --unknown-globals opaque to read everything else"},

@@ -80,6 +80,13 @@ TEST(Glob, TakesAnOpenBracketWithoutItsCloseForItself) {
   EXPECT_FALSE(glob_match("[", "a"));
 }
 
+TEST(Glob, OfANameMatchesOnlyThatName) {
+  const GlobSet only({glob_of_name("a[0].*?")});
+  EXPECT_TRUE(only.matches("a[0].*?"));
+  EXPECT_FALSE(only.matches("a0.xy"));
+  EXPECT_EQ(glob_of_name("layers.0"), "layers.0");
+}
+
 TEST(Glob, EndsSoonOnPatternsThatInviteBacktracking) {
   std::string glob, name(2000, 'a');
   for (int i = 0; i < 100; ++i) glob += "**a";

@@ -47,6 +47,8 @@ expect 0 convert "$SHARD_DATA/megatron/objects" -o less --to megatron-dist --exc
 [ "$(objects less | jq '[.[] | select(.name | startswith("rng_state/"))] | length')" -gt 0 ] || fail "the generators' states are gone"
 expect 8 convert "$SHARD_DATA/megatron/objects" -o none --to megatron-dist --exclude 'rng_state/shard_0_1.0.0.random_rng_state.2'
 holds err "rng_state/shard_0_1' contains tensors"
+holds err "--exclude 'rng_state/shard_0_1.**'"
+expect 0 convert "$SHARD_DATA/megatron/objects" -o without_rng --to megatron-dist --exclude 'rng_state/shard_0_1.**'
 expect 8 convert "$SHARD_DATA/megatron/dense" -o none --to torch
 holds err "args.activation_func"
 

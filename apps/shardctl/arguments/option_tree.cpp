@@ -136,11 +136,17 @@ void add_source_layout(CLI::App& app, Request& o) {
                                     "layout document that describes how the source is sharded");
 }
 
-void add_selection(CLI::App& app, Request& o) {
-  OptionGroup group{app, "Selection and names"};
+constexpr const char* kSelection = "Selection and names";
+
+void add_choice(CLI::App& app, Request& o) {
+  OptionGroup group{app, kSelection};
   group.many("--include", o.select.include, "GLOB",
              "keep only matching tensors and objects (* stops at a dot, ** does not)");
   group.many("--exclude", o.select.exclude, "GLOB", "skip matching tensors and objects");
+}
+
+void add_names(CLI::App& app, Request& o) {
+  OptionGroup group{app, kSelection};
   group.many("--strip-prefix", o.select.strip_prefix, "P", "remove this prefix from names");
   group.many("--add-prefix", o.select.add_prefix, "P", "add this prefix to names");
   group.many("--rename", o.select.rename, "RE=NEW",
@@ -286,7 +292,8 @@ void add_groups(CLI::App& app, const Uses& uses, std::span<const Verb> own, Comm
     if (verb.add_options != nullptr) verb.add_options(app, o);
   }
   if (uses.page) add_page(app, o);
-  if (uses.selection) add_selection(app, o);
+  if (uses.choice || uses.selection) add_choice(app, o);
+  if (uses.selection) add_names(app, o);
   if (uses.numbers) add_maps(app, uses, o);
   if (uses.rank_options) add_ranks(app, uses, o.run);
   if (uses.sources) add_stores(app, common.stores);

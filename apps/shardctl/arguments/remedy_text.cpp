@@ -9,6 +9,7 @@
 #include "apps/shardctl/arguments/option_tree.h"
 #include "apps/shardctl/arguments/verb.h"
 #include "apps/shardctl/request/command_text.h"
+#include "libshard/catalog/selection/glob.h"
 #include "libshard/io/paths.h"
 
 namespace shard::app {
@@ -22,8 +23,11 @@ struct Command {
   bool takes_layout() const { return request.verb != nullptr && request.verb->uses.target_layout; }
 };
 
-std::string exclude_option(const std::string& name) {
-  return "--exclude " + (name.empty() ? std::string("NAME") : shell_quoted(glob_of_name(name)));
+/// The option for kExclude or kExcludeMatching.
+std::string exclude_option(const Suggestion& suggestion) {
+  const std::string& argument = suggestion.argument;
+  if (argument.empty()) return "--exclude NAME";
+  return "--exclude " + shell_quoted(suggestion.remedy == Remedy::kExclude ? glob_of_name(argument) : argument);
 }
 
 /// The option that is the whole remedy; empty if the remedy also needs a value from the user, or a different command.
@@ -33,7 +37,8 @@ std::string option_of(const Suggestion& suggestion) {
     case Remedy::kDropObjects:
       return "--objects drop";
     case Remedy::kExclude:
-      return argument.empty() ? std::string() : exclude_option(argument);
+    case Remedy::kExcludeMatching:
+      return argument.empty() ? std::string() : exclude_option(suggestion);
     case Remedy::kReadAs:
       return argument.empty() ? std::string() : "--from " + argument;
     case Remedy::kDequantize:
@@ -181,7 +186,7 @@ constexpr Advice kAdvice[] = {
     {Remedy::kSendCredentials, "drop --anonymous, and give credentials"},
     {Remedy::kUnpack, "unpack it with {}"},
 };
-constexpr int kOthers = 7;  ///< The cases of `advice`.
+constexpr int kOthers = 8;  ///< The cases of `advice`.
 static_assert(std::size(kAdvice) + kOthers == kRemedyCount, "a remedy has no advice");
 
 /// The advice as an imperative.
@@ -192,7 +197,9 @@ std::string advice(const Suggestion& suggestion, const Command& command) {
       return fmt::format("convert it with --cast {}",
                          shell_quoted((argument.empty() ? "GLOB" : glob_of_name(argument)) + "=DTYPE"));
     case Remedy::kExclude:
-      return fmt::format("add {} to skip it", exclude_option(argument));
+      return fmt::format("add {} to skip it", exclude_option(suggestion));
+    case Remedy::kExcludeMatching:
+      return fmt::format("add {} to skip them", exclude_option(suggestion));
     case Remedy::kStateLayout:
       return state_layout(command);
     case Remedy::kNameRank:

@@ -20,7 +20,8 @@ namespace shard::app {
 /// The groups of options that a verb takes, and the consequences.
 struct Uses {
   bool sources = false;        ///< Reads checkpoints: takes SRC and the source options.
-  bool selection = false;      ///< Takes the selection options.
+  bool choice = false;         ///< Takes --include and --exclude.
+  bool selection = false;      ///< Takes all options for selection and names.
   bool target = false;         ///< Writes DST.
   bool page = false;           ///< Writes an HTML page if --html asks for one.
   bool target_layout = false;  ///< Shards tensors. --layout then describes the target, not the source.

@@ -4,7 +4,10 @@
 
 #include <algorithm>
 #include <array>
+#include <span>
+#include <sstream>
 #include <utility>
+#include <vector>
 
 #include "apps/shardctl/source/inspect_numbers.h"
 #include "apps/shardctl/text/alike_layers.h"
@@ -15,6 +18,7 @@
 #include "libshard/catalog/chunk_place.h"
 #include "libshard/core/box.h"
 #include "libshard/core/hash_table.h"
+#include "libshard/core/parallel.h"
 #include "libshard/core/short_text.h"
 
 namespace shard::app {
@@ -228,6 +232,33 @@ void tensor_line(TextSink& sink, const Catalog& catalog, const SelectedTensor& s
   sink.end_line();
 }
 
+/// Prints the lines of all tensors. Threads each build the lines of a block, which are then printed in order, because
+/// there may be a million lines.
+void tensor_lines(const Session& session, const Catalog& catalog, const Selection& selection, const Aliases& aliases,
+                  bool chunks) {
+  const std::size_t block = chunks ? 64 : 1 << 14;  // A tensor may have thousands of chunks.
+  const std::span<const SelectedTensor> tensors = selection.tensors;
+  const auto lines_of = [&](std::span<const SelectedTensor> some, std::ostringstream& text) {
+    TextSink sink(text);
+    SizeTexts sizes;
+    for (const SelectedTensor& selected : some) {
+      tensor_line(sink, catalog, selected, aliases, sizes);
+      if (chunks) chunk_lines(sink, catalog, catalog.tensors[selected.source], false);
+    }
+  };
+  const int threads = worker_count(session);
+  for (std::size_t begin = 0; begin < tensors.size() && session.out.good();) {
+    const std::size_t blocks = (tensors.size() - begin + block - 1) / block;
+    std::vector<std::ostringstream> texts(std::min(blocks, static_cast<std::size_t>(threads)));
+    for_each_index(texts.size(), threads, [&](std::size_t i) {
+      const std::size_t first = begin + i * block;
+      lines_of(tensors.subspan(first, std::min(block, tensors.size() - first)), texts[i]);
+    });
+    for (const std::ostringstream& text : texts) session.out << text.view();
+    begin += texts.size() * block;
+  }
+}
+
 /// "      12 S(0) over 4 ranks": the number of tensors per layout, the most frequent first. Nothing if no tensor is
 /// sharded.
 void layouts(TextSink& sink, const Catalog& catalog, const Selection& selection) {
@@ -321,11 +352,8 @@ void render_text(const Session& session, const OpenSource& source, const Selecti
     TensorTable(catalog, selection, aliases).add(sink, lines);
   } else {
     if (!selection.tensors.empty()) heads_line(sink);
-    SizeTexts sizes;
-    for (const SelectedTensor& selected : selection.tensors) {
-      tensor_line(sink, catalog, selected, aliases, sizes);
-      if (lines.chunks) chunk_lines(sink, catalog, catalog.tensors[selected.source], false);
-    }
+    sink.flush();
+    tensor_lines(session, catalog, selection, aliases, lines.chunks);
   }
   for (const SelectedObject& object : selection.objects) object_line(sink, catalog, object, session.out_is_terminal);
 }

@@ -1,7 +1,5 @@
 #include "apps/shardctl/request/command_text.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <array>
 
@@ -54,12 +52,6 @@ std::string repeat_command(const std::vector<std::string>& arguments, const std:
     (only_words ? rest : line) += " " + shell_quoted(word);
   }
   return line + (added.empty() ? "" : " " + added) + rest;
-}
-
-std::string glob_of_name(std::string_view name) {
-  std::string glob;
-  for (const char c : name) glob += c == '*' || c == '?' || c == '[' ? fmt::format("[{}]", c) : std::string(1, c);
-  return glob;
 }
 
 }  // namespace shard::app

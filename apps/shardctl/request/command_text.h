@@ -15,7 +15,4 @@ std::string repeat_command(const std::vector<std::string>& arguments, const std:
 /// The word, in quotes if a shell would change it.
 std::string shell_quoted(const std::string& word);
 
-/// A pattern for --include, --exclude and --cast that matches only this name.
-std::string glob_of_name(std::string_view name);
-
 }  // namespace shard::app

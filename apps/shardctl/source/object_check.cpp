@@ -13,6 +13,7 @@
 #include "formats/torch/saved_file.h"
 #include "formats/torch/tensor_pickle.h"
 #include "libshard/catalog/originals.h"
+#include "libshard/catalog/selection/glob.h"
 #include "libshard/core/error.h"
 #include "libshard/core/hash_table.h"
 #include "libshard/core/value_walk.h"

@@ -95,6 +95,8 @@ class TextSink {
     add(text);
     if (is_coloured) buffer_.add("\x1b[0m");
   }
+  /// Writes the buffered text to the stream, before others write to it.
+  void flush() { buffer_.flush(); }
   /// Returns to the start of the terminal's line and erases the line.
   void erase_line() { buffer_.add("\r\x1b[K"); }
 

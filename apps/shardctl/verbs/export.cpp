@@ -22,6 +22,7 @@
 #include "formats/open/map_choice.h"
 #include "formats/open/requested_adapters.h"
 #include "formats/registry.h"
+#include "libshard/catalog/selection/glob.h"
 #include "libshard/core/error.h"
 #include "libshard/core/short_text.h"
 #include "libshard/export/adapter.h"

@@ -2,6 +2,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <functional>
 #include <nlohmann/json.hpp>
 
 #include "apps/shardctl/render/json_parts.h"
@@ -11,6 +12,7 @@
 #include "apps/shardctl/text/text_sink.h"
 #include "apps/shardctl/verbs/verbs.h"
 #include "formats/open/map_choice.h"
+#include "libshard/catalog/selection/selection.h"
 #include "libshard/core/error.h"
 #include "libshard/core/json_writer.h"
 #include "libshard/core/short_text.h"
@@ -51,10 +53,9 @@ void print_document(Session& session, const std::string& name) {
   sink.lines(std::string_view(text).substr(0, text.find_last_not_of('\n') + 1));
 }
 
-void print_check(Session& session, const std::string& name, const UndoneMap& undone, std::int64_t stored,
-                 std::size_t logical) {
-  const std::vector<std::string>& unmatched = undone.left_out();
-  const std::int64_t mapped = stored - undone.copied() - undone.dropped() - std::ssize(unmatched);
+void print_check(Session& session, const std::string& name, const UndoneMap& undone,
+                 const std::vector<std::string>& unmatched, std::int64_t stored, std::size_t logical) {
+  const std::int64_t mapped = stored - undone.copied() - undone.dropped() - std::ssize(undone.left_out());
   if (session.common.json) {
     JsonWriter json(session.out);
     json.document("shardctl.map_check/1", [&] {
@@ -76,7 +77,7 @@ void print_check(Session& session, const std::string& name, const UndoneMap& und
                         mapped, undone.copied(), undone.dropped(), unmatched.size(), plural(logical, "tensor")));
 }
 
-int check_map_on(Session& session, ReadRequest read, const std::string& name) {
+int check_map_on(Session& session, ReadRequest read, const SelectionOptions& select, const std::string& name) {
   Log log(session);
   read.map = name;
   const OpenSource source = open_source(session, read, log, {.metadata_only = true, .keeps_map = true});
@@ -84,8 +85,11 @@ int check_map_on(Session& session, ReadRequest read, const std::string& name) {
   const bool copies = map.document().copies_unmatched;
   const UndoneMap undone(source.catalog(), map, [copies](std::string_view) { return !copies; });
   const Catalog logical = undone.make_catalog(source.catalog());
-  print_check(session, name, undone, std::ssize(source.catalog().tensors), logical.tensors.size());
-  return undone.left_out().empty() ? 0 : kExitUnmatched;
+  check_include({&source.catalog(), &logical}, select);
+  std::vector<std::string> unmatched = undone.left_out();
+  std::erase_if(unmatched, std::not_fn(name_filter(select)));
+  print_check(session, name, undone, unmatched, std::ssize(source.catalog().tensors), logical.tensors.size());
+  return unmatched.empty() ? 0 : kExitUnmatched;
 }
 
 }  // namespace
@@ -121,7 +125,7 @@ void check_map(const Session&, Request& request) {
 int run_map(Session& session, const Request& request) {
   if (request.map.action == "list") return print_list(session), 0;
   if (request.map.action == "show") return print_document(session, request.map.name), 0;
-  return check_map_on(session, request.read, request.map.name);
+  return check_map_on(session, request.read, request.select, request.map.name);
 }
 
 }  // namespace shard::app

@@ -233,13 +233,14 @@ const std::array<Verb, 17> kVerbs{{
      .details = "A model map describes how a framework stores a model family: tensor names, and which tensors are "
                 "fused, stacked, permuted or padded. Maps are shardctl.layout/1 documents; NAME is a built-in map or a "
                 "file. check reads metadata only and prints the tensors of SRC that no rule matches and anything else "
-                "that prevents undoing the map.",
+                "that prevents undoing the map. With --include and --exclude, names that are not selected need no "
+                "rule.",
      .examples = "  shardctl map list\n"
                  "  shardctl map show hf-v5 > my-map.json\n"
                  "  shardctl map check hf-v5 checkpoint/ --hf-ref model/\n",
      .success = "done; check: the map fits",
      .no_answer = "check: tensors are unmatched",
-     .uses = {.sources = true, .numbers = true},
+     .uses = {.sources = true, .choice = true, .numbers = true},
      .check = check_map,
      .run = run_map,
      .words = map_words},

@@ -40,11 +40,10 @@ bool is_module_setting(std::string_view name, const Value& value) {
 
 /// True if `state` has only settings and `count` elements, minus those among the parameters.
 bool has_only_elements(const Value& state, const Value& parameters, std::size_t count) {
-  const std::span<Value*> pairs = mapping_items(state);
   std::size_t others = 0;
-  for (std::size_t i = 0; i < pairs.size(); i += 2) {
-    if (!pairs[i]->is_string()) return false;
-    if (!is_module_setting(pairs[i]->text(), *pairs[i + 1])) ++others;
+  for (const auto [key, value] : ItemPairs(state)) {
+    if (!key->is_string()) return false;
+    if (!is_module_setting(key->text(), *value)) ++others;
   }
   return others + mapping_items(parameters).size() / 2 <= count;
 }
@@ -494,8 +493,7 @@ bool Machine::take_state(Value& target, Value& state) {
 std::vector<Value*> Machine::elements_of(const Value& state, const Value& parameters, std::span<Value* const> keys,
                                          std::size_t count) {
   HashMap<std::string_view, Value*> by_name;
-  const std::span<Value*> pairs = mapping_items(parameters);
-  for (std::size_t i = 0; i < pairs.size(); i += 2) by_name[pairs[i]->text()] = pairs[i + 1];
+  for (const auto [key, value] : ItemPairs(parameters)) by_name[key->text()] = value;
   std::vector<Value*> elements;
   for (std::size_t i = 0; i < count; ++i) {
     const std::string name = keys.empty() ? std::to_string(i) : std::string(keys[2 * i]->text());
@@ -526,8 +524,8 @@ bool Machine::fill_with_parameters(Value& target, Value& state) {
   if (count > known + kMaxModuleState) return false;
   // Charged for each object, because many may have the same state.
   arena_.charge(Charge::kVisits, static_cast<std::int64_t>(known + mapping_items(*parameters).size() / 2 + count));
-  for (std::size_t i = 0; i < named.size(); i += 2) {
-    if (!named[i]->is_string()) return false;
+  for (const auto [key, value] : ItemPairs(named)) {
+    if (!key->is_string()) return false;
   }
   if (!has_only_elements(state, *parameters, count)) return false;
   const std::vector<Value*> elements = elements_of(state, *parameters, is_dict ? named : std::span<Value*>(), count);

@@ -113,6 +113,15 @@ bool GlobSet::matches(std::string_view name) const {
   return std::ranges::any_of(reached(name), [this](std::uint32_t node) { return nodes_[node].last_glob != kNone; });
 }
 
+std::string glob_of_name(std::string_view name) {
+  std::string glob;
+  for (const char c : name) {
+    const bool is_special = c == '*' || c == '?' || c == '[';
+    glob += is_special ? std::string{'[', c, ']'} : std::string(1, c);
+  }
+  return glob;
+}
+
 std::string crossing_dots(std::string_view glob) {
   std::string crossing;
   for (std::size_t i = 0; i < glob.size(); ++i) {

@@ -54,6 +54,9 @@ class GlobSet {
   std::vector<std::uint32_t> same_end_;  ///< By glob: the previous one that ends at the same node.
 };
 
+/// The glob that matches only `name`.
+std::string glob_of_name(std::string_view name);
+
 /// Replaces the stars of `glob` by ones that match across dots: "*norm*" becomes "**norm**". Users who know a shell's
 /// globs often omit the second star.
 std::string crossing_dots(std::string_view glob);

@@ -11,7 +11,7 @@ namespace shard::stores {
 
 namespace {
 
-constexpr std::int64_t kLargestBlock = 4 << 20, kSmallestBlock = 64 << 10;
+constexpr std::int64_t kLargestBlock = 8 << 20, kSmallestBlock = 64 << 10;
 constexpr std::int64_t kFar = 256 << 10;  ///< Small reads at this distance from each other take small blocks.
 constexpr std::size_t kMostStreams = 128;
 constexpr std::uint64_t kRecentBlocks = 16;   ///< A stream is active if it reached one of the last blocks.
