@@ -4,11 +4,11 @@
 
 #include <algorithm>
 #include <array>
-#include <cctype>
 
 #include "formats/hdf5_source.h"
 #include "formats/parts/zip/zip.h"
 #include "formats/registry.h"
+#include "libshard/core/ascii.h"
 #include "libshard/core/error.h"
 #include "libshard/io/paths.h"
 #include "libshard/io/small_text.h"
@@ -104,9 +104,9 @@ std::string_view foreign_zip(const SourceStore& store, const std::string& path) 
 /// True for a web page that a server sent instead of the file, such as a login or an error.
 bool is_web_page(std::string_view head) {
   constexpr std::array kBegins{"<!doctype html"sv, "<html"sv, "<?xml"sv};
-  const auto same = [](char a, char b) { return std::tolower(static_cast<unsigned char>(a)) == b; };
-  return std::ranges::any_of(
-      kBegins, [&](std::string_view begin) { return std::ranges::equal(head.substr(0, begin.size()), begin, same); });
+  return std::ranges::any_of(kBegins, [&](std::string_view begin) {
+    return std::ranges::equal(head.substr(0, begin.size()), begin, {}, to_lower);
+  });
 }
 
 /// The error for a pointer that a version control system left for a large file.

@@ -18,6 +18,7 @@
 #include "apps/shardctl/arguments/option_tree.h"
 #include "apps/shardctl/arguments/verb.h"
 #include "apps/shardctl/session/versions.h"
+#include "libshard/core/ascii.h"
 
 namespace shard::app {
 namespace {
@@ -108,8 +109,7 @@ std::string see_also(const Verb* verb) {
 
 std::string upper_case(std::string_view name) {
   std::string text(name);
-  std::ranges::transform(text, text.begin(),
-                         [](char c) { return 'a' <= c && c <= 'z' ? static_cast<char>(c - 'a' + 'A') : c; });
+  std::ranges::transform(text, text.begin(), to_upper);
   return text;
 }
 

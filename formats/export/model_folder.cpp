@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "formats/parts/json/json_cursor.h"
+#include "libshard/core/ascii.h"
 #include "libshard/core/error.h"
 #include "libshard/io/paths.h"
 #include "libshard/io/small_text.h"
@@ -73,15 +74,9 @@ bool is_model_file(std::string_view name) {
          std::ranges::any_of(kEnds, [&](std::string_view end) { return name.ends_with(end); });
 }
 
-bool is_letter_or_digit(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9'); }
-
 /// Whether a name from the source may be used in the output. It may begin with '_', as __init__.py does.
 bool is_plain_name(std::string_view name) {
-  const auto is_plain_character = [](char c) {
-    return is_letter_or_digit(c) || std::string_view("._+=-").find(c) != std::string_view::npos;
-  };
-  return !name.empty() && (is_letter_or_digit(name.front()) || name.front() == '_') &&
-         std::ranges::all_of(name, is_plain_character);
+  return !name.empty() && is_alphanumeric(name.substr(0, 1), "_") && is_alphanumeric(name, "._+=-");
 }
 
 /// "1_Pooling": the folder of a module of sentence-transformers.

@@ -6,6 +6,8 @@
 #include <array>
 #include <iterator>
 
+#include "libshard/core/ascii.h"
+
 namespace shard::hdf5 {
 
 namespace {
@@ -72,9 +74,7 @@ bool is_bool(const Type& type) {
   if (type.bytes != 1 || type.inner.size() != 3) return false;
   const auto has = [&](std::string_view name, std::int64_t value) {
     return std::any_of(type.inner.begin() + 1, type.inner.end(), [&](const Type::Member& member) {
-      return member.value == value && std::ranges::equal(member.name, name, {}, [](char c) {
-               return static_cast<char>(c >= 'a' && c <= 'z' ? c - 'a' + 'A' : c);
-             });
+      return member.value == value && std::ranges::equal(member.name, name, {}, to_upper);
     });
   };
   return has("FALSE", 0) && has("TRUE", 1);

@@ -6,6 +6,7 @@
 
 #include "formats/megatron_tracker.h"
 #include "formats/parts/json/json_cursor.h"
+#include "libshard/core/ascii.h"
 #include "libshard/core/error.h"
 #include "libshard/core/name_pattern.h"
 #include "libshard/io/paths.h"
@@ -51,7 +52,7 @@ Config read_config(const SourceStore& store, const std::string& folder) {
 /// Megatron-Core has only written version 1, and assumes 1 if none is given. Any other integer is an unknown version.
 void check_version(std::string_view key, const std::string& found) {
   if (found.empty() || found == "1") return;
-  const bool is_number = std::ranges::all_of(found, [](char c) { return c >= '0' && c <= '9'; });
+  const bool is_number = std::ranges::all_of(found, is_digit);
   throw Error(is_number ? ErrorCode::kUnsupported : ErrorCode::kCorruption,
               is_number ? fmt::format("this build does not know version {} of Megatron-core's checkpoints", found)
                         : fmt::format("{} is not a version", key))

@@ -14,6 +14,7 @@
 #include "formats/registry.h"
 #include "libshard/compute/computed_reader.h"
 #include "libshard/compute/find_formulas.h"
+#include "libshard/core/ascii.h"
 #include "libshard/core/error.h"
 #include "libshard/io/paths.h"
 #include "libshard/io/small_text.h"
@@ -31,11 +32,7 @@ bool is_hub_name(std::string_view path) {
   const std::size_t slash = path.find('/');
   if (slash == 0 || slash == std::string_view::npos || slash != path.rfind('/') || slash + 1 == path.size())
     return false;
-  const auto is_part_of_name = [](char c) {
-    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '-' || c == '_' ||
-           c == '.' || c == '/';
-  };
-  return path.front() != '.' && std::ranges::all_of(path, is_part_of_name) && format_of_suffix(path).empty();
+  return path.front() != '.' && is_alphanumeric(path, "-_./") && format_of_suffix(path).empty();
 }
 
 /// Selects the items that a repair copies unchanged; null: all.

@@ -2,10 +2,9 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
-#include <cctype>
 #include <nlohmann/json.hpp>
 
+#include "libshard/core/ascii.h"
 #include "libshard/core/error.h"
 #include "libshard/manifest/read_json.h"
 
@@ -19,8 +18,7 @@ constexpr std::string_view kIntegrity = "integrity.json";
 constexpr int kIntegrityDepth = 4;
 
 std::string hash_of(const std::string& name, const json& value) {
-  std::string hash = value.is_string() ? value.get<std::string>() : std::string();
-  std::ranges::transform(hash, hash.begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  std::string hash = lower_case(value.is_string() ? value.get<std::string>() : std::string());
   constexpr std::size_t kDigits = 64;
   if (hash.size() == kDigits && hash.find_first_not_of("0123456789abcdef") == std::string::npos) return hash;
   throw bad_document(kIntegrity, fmt::format("'{}' has no SHA-256", name))

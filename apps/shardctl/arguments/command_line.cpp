@@ -14,6 +14,7 @@
 
 #include "apps/shardctl/arguments/option_tree.h"
 #include "apps/shardctl/request/command_text.h"
+#include "libshard/core/ascii.h"
 #include "libshard/core/nearest.h"
 #include "libshard/core/parse_number.h"
 #include "libshard/io/small_text.h"
@@ -56,7 +57,7 @@ void set(CLI::Option& option, const std::vector<std::string>& values) try {
 /// The environment variable of an option: SHARDCTL_ and its long name in capitals, SHARDCTL_DRY_RUN for "dry-run".
 std::string environment_name(std::string_view option) {
   std::string name = "SHARDCTL_";
-  for (const char c : option) name += c == '-' ? '_' : c >= 'a' && c <= 'z' ? static_cast<char>(c - 'a' + 'A') : c;
+  for (const char c : option) name += c == '-' ? '_' : to_upper(c);
   return name;
 }
 

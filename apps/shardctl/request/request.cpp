@@ -6,6 +6,7 @@
 #include <array>
 #include <cmath>
 
+#include "libshard/core/ascii.h"
 #include "libshard/core/parse_number.h"
 
 namespace shard::app {
@@ -44,12 +45,8 @@ std::int64_t parse_size(const std::string& text, const std::string& option) {
   std::string_view rest = text;
   const std::optional<double> number = take_number<double>(rest);
   if (!number || !std::isfinite(*number) || *number < 0) throw bad_size(text, option);
-  std::string unit(rest);
-  unit.erase(0, unit.find_first_not_of(' ') == std::string::npos ? unit.size() : unit.find_first_not_of(' '));
-  std::transform(unit.begin(), unit.end(), unit.begin(),
-                 [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; });
-  const auto* suffix =
-      std::find_if(kSuffixes.begin(), kSuffixes.end(), [&](const Suffix& s) { return s.name == unit; });
+  rest.remove_prefix(std::min(rest.find_first_not_of(' '), rest.size()));
+  const auto* suffix = std::ranges::find(kSuffixes, lower_case(std::string(rest)), &Suffix::name);
   if (suffix == kSuffixes.end()) throw bad_size(text, option);
   const double bytes = *number * suffix->factor;
   if (bytes >= 9.2e18) throw bad_size(text, option);

@@ -10,6 +10,7 @@
 #include "formats/plugins.h"
 #include "formats/registry.h"
 #include "libshard/catalog/selection/glob.h"
+#include "libshard/core/ascii.h"
 #include "libshard/core/error.h"
 #include "libshard/core/nearest.h"
 #include "libshard/core/short_text.h"
@@ -43,11 +44,7 @@ std::string_view suffix_of(std::string_view destination) {
   const std::size_t dot = name.rfind('.');
   if (dot == std::string_view::npos || dot == 0 || dot + 1 == name.size()) return {};
   const std::string_view word = name.substr(dot + 1);
-  const auto is_letter = [](char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); };
-  const auto is_digit = [](char c) { return c >= '0' && c <= '9'; };
-  const bool is_word = is_letter(word.front()) &&
-                       std::ranges::all_of(word, [&](char c) { return is_letter(c) || is_digit(c) || c == '_'; });
-  return is_word ? name.substr(dot) : std::string_view();
+  return is_letter(word.front()) && is_alphanumeric(word, "_") ? name.substr(dot) : std::string_view();
 }
 
 /// Refuses a destination such as "m.safetensor", which would become a folder of that name.

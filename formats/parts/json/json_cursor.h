@@ -15,6 +15,7 @@
 #include <string>
 #include <string_view>
 
+#include "libshard/core/ascii.h"
 #include "libshard/core/finding_kind.h"
 
 namespace shard {
@@ -106,7 +107,6 @@ class JsonCursor {
     while (is_space(*at_)) ++at_;
   }
   static bool is_space(char c) { return c == ' ' || c == '\n' || c == '\t' || c == '\r'; }
-  static bool is_digit(char c) { return c >= '0' && c <= '9'; }
   void expect(char wanted) {
     skip_space();
     if (*at_ != wanted || at_ == end_) fail_expected(wanted);

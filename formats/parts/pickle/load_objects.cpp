@@ -5,6 +5,7 @@
 
 #include "formats/parts/pickle/machine.h"
 #include "formats/parts/pickle/opcodes.h"
+#include "libshard/core/ascii.h"
 
 namespace shard::pickle {
 
@@ -354,12 +355,9 @@ void Machine::check_getattr(const Value& arguments) const {
   if (of == ValueKind::kOpaque) return;
   if (of != ValueKind::kGlobal) fail("getattr of a value that is not a class by name");
   const std::string_view name = arguments.items()[1]->text();
-  const auto is_word = [](char c) {
-    return (c >= '0' && c <= '9') || (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z') || c == '_';
-  };
   const bool may_be_lower = is_known_enum(arguments.items()[0]->module(), arguments.items()[0]->text());
-  const auto begins_a_member = [&](char c) { return (c >= 'A' && c <= 'Z') || (may_be_lower && c >= 'a' && c <= 'z'); };
-  const bool is_member = !name.empty() && begins_a_member(name[0]) && std::ranges::all_of(name, is_word);
+  const auto begins_a_member = [&](char c) { return is_letter(c) && (may_be_lower || c == to_upper(c)); };
+  const bool is_member = !name.empty() && begins_a_member(name[0]) && is_alphanumeric(name, "_");
   if (!is_member) fail("getattr of a name that is neither a class nor an enum member");
 }
 

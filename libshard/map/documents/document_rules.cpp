@@ -7,6 +7,7 @@
 #include <optional>
 #include <string_view>
 
+#include "libshard/core/ascii.h"
 #include "libshard/core/box.h"
 
 namespace shard {
@@ -418,9 +419,7 @@ std::vector<MapCondition> read_conditions(const JsonPlace& place, const MapDocum
 }
 
 DType read_dtype(const JsonPlace& place) {
-  std::string name = place.text();
-  std::ranges::transform(name, name.begin(), [](char c) { return c >= 'A' && c <= 'Z' ? c + ('a' - 'A') : c; });
-  if (const std::optional<DType> dtype = dtype_of_name(name)) return *dtype;
+  if (const std::optional<DType> dtype = dtype_of_name(lower_case(place.text()))) return *dtype;
   throw JsonPlace::wrong(place.where() + " is not a dtype").expected("such as bfloat16 or BF16").found(place.text());
 }
 

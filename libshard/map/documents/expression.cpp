@@ -6,6 +6,7 @@
 #include <cmath>
 #include <utility>
 
+#include "libshard/core/ascii.h"
 #include "libshard/core/error.h"
 #include "libshard/core/parse_number.h"
 
@@ -14,9 +15,6 @@ namespace shard {
 namespace {
 
 constexpr int kMaxDepth = 32;
-
-bool is_letter(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_'; }
-bool is_digit(char c) { return c >= '0' && c <= '9'; }
 
 /// The remainder with the sign of b, as in Python. \pre b is not 0; the quotient is a number.
 std::int64_t floor_mod(std::int64_t a, std::int64_t b) {
@@ -123,7 +121,8 @@ class ExpressionParser {
 
   void name(int depth) {
     const std::size_t begin = at_;
-    while (at_ < text_.size() && (is_letter(text_[at_]) || (at_ > begin && is_digit(text_[at_])))) ++at_;
+    while (at_ < text_.size() && (is_letter(text_[at_]) || text_[at_] == '_' || (at_ > begin && is_digit(text_[at_]))))
+      ++at_;
     const std::string_view word = text_.substr(begin, at_ - begin);
     if (word.empty())
       throw wrong(at_ == text_.size() ? "it ends too early" : fmt::format("'{}' is not expected", text_[at_]));

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "libshard/catalog/selection/pattern_sets.h"
+#include "libshard/core/ascii.h"
 #include "libshard/core/box.h"
 #include "libshard/core/error.h"
 #include "libshard/core/json_writer.h"
@@ -197,10 +198,9 @@ MeshLayout::Rule read_layout_rule(const JsonPlace& place, const std::vector<Mesh
 /// Appends an RE2 pattern that matches exactly this name.
 void append_quoted(std::string& pattern, std::string_view name) {
   for (const char c : name) {
-    const bool is_word = (c >= '0' && c <= '9') || (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z') || c == '_';
     if (c == '\0') {
       pattern += "\\x00";
-    } else if (is_word || static_cast<unsigned char>(c) >= 0x80) {
+    } else if (is_letter(c) || is_digit(c) || c == '_' || static_cast<unsigned char>(c) >= 0x80) {
       pattern += c;
     } else {
       pattern += {'\\', c};

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "libshard/core/ascii.h"
 #include "libshard/core/error.h"
 
 namespace shard {
@@ -13,12 +14,7 @@ namespace {
 
 constexpr std::size_t kMaxText = 8192;  ///< The limit in bytes. Names in checkpoints are far shorter.
 
-bool is_word(std::string_view text) {
-  const auto fits = [](char c) {
-    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_';
-  };
-  return !text.empty() && std::ranges::all_of(text, fits) && !(text[0] >= '0' && text[0] <= '9');
-}
+bool is_word(std::string_view text) { return !text.empty() && is_alphanumeric(text, "_") && !is_digit(text[0]); }
 
 Error too_long(std::string_view text) {
   return Error(ErrorCode::kInvalidArgument,

@@ -7,6 +7,7 @@
 #include <set>
 #include <string_view>
 
+#include "libshard/core/ascii.h"
 #include "libshard/core/error.h"
 #include "libshard/core/split.h"
 #include "libshard/map/documents/wrong.h"
@@ -52,10 +53,8 @@ const MapFiles* written_files(const MapDocument& document) {
 }  // namespace
 
 NamePattern parse_file_name(const std::string& path) {
-  const auto is_letter = [](char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_'; };
-  const auto is_field = [&](const NamePattern::Part& part) {
-    const auto fits = [&](char c) { return is_letter(c) || (c >= '0' && c <= '9'); };
-    return part.field.empty() || (is_letter(part.field.front()) && std::ranges::all_of(part.field, fits));
+  const auto is_field = [](const NamePattern::Part& part) {
+    return part.field.empty() || (!is_digit(part.field.front()) && is_alphanumeric(part.field, "_"));
   };
   std::optional<NamePattern> pattern = NamePattern::parse(path);
   if (pattern && std::ranges::all_of(pattern->parts(), is_field)) return *std::move(pattern);

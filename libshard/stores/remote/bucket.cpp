@@ -5,6 +5,7 @@
 #include <ctime>
 #include <utility>
 
+#include "libshard/core/ascii.h"
 #include "libshard/core/digest.h"
 #include "libshard/stores/remote/credentials.h"
 #include "libshard/stores/remote/listing.h"
@@ -20,11 +21,7 @@ constexpr std::time_t kTokenMargin = 300;
 
 /// The names of buckets: letters, digits, '-', '.', and '_' for old ones.
 bool is_bucket_name(std::string_view name) {
-  const auto is_legal = [](char c) {
-    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '-' || c == '.' ||
-           c == '_';
-  };
-  return !name.empty() && name.size() <= 255 && std::ranges::all_of(name, is_legal) && name.front() != '.';
+  return !name.empty() && name.size() <= 255 && is_alphanumeric(name, "-._") && name.front() != '.';
 }
 
 /// A region becomes a part of a host's name.

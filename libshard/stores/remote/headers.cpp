@@ -1,7 +1,6 @@
 #include "libshard/stores/remote/headers.h"
 
-#include <algorithm>
-
+#include "libshard/core/ascii.h"
 #include "libshard/core/parse_number.h"
 
 namespace shard::stores {
@@ -11,12 +10,9 @@ void add_header(HttpAnswer& answer, std::string_view line) {
   if (line.starts_with("HTTP/")) answer.headers.clear();  // An answer before was "100 Continue".
   const std::size_t colon = line.find(':');
   if (line.starts_with("HTTP/") || colon == std::string_view::npos) return;
-  std::string name(line.substr(0, colon));
-  std::ranges::transform(name, name.begin(),
-                         [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c; });
   std::string_view value = line.substr(colon + 1);
   while (value.starts_with(' ')) value.remove_prefix(1);
-  answer.headers[name] = value;
+  answer.headers[lower_case(std::string(line.substr(0, colon)))] = value;
 }
 
 std::optional<ContentRange> parse_content_range(std::string_view text) {

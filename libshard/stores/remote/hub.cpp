@@ -5,6 +5,7 @@
 #include <array>
 #include <fstream>
 
+#include "libshard/core/ascii.h"
 #include "libshard/io/paths.h"
 #include "libshard/stores/remote/headers.h"
 #include "libshard/stores/remote/json_answer.h"
@@ -106,7 +107,6 @@ class Hub final : public Place {
   bool follows_redirects() const override { return true; }
   std::string error_code(const HttpAnswer& answer) const override {
     const std::string& code = answer.header("x-error-code");
-    const auto is_letter = [](char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); };
     return std::ranges::all_of(code, is_letter) ? code : std::string();
   }
   void explain(const HttpAnswer& answer, const std::string& code, Error& error) const override {
@@ -150,11 +150,7 @@ std::unique_ptr<Place> open_hub(Transport& transport, const StoreRequest& reques
   const std::string root = fmt::format("hf://{}{}", repository, revision.empty() ? std::string() : "@" + revision);
   const std::size_t slash = repository.find('/');
   const std::string_view organization = std::string_view(repository).substr(0, slash);
-  const auto is_legal = [](char c) {
-    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '-' || c == '_' ||
-           c == '.' || c == '/';
-  };
-  if (slash == std::string::npos || slash + 1 == repository.size() || !std::ranges::all_of(repository, is_legal)) {
+  if (slash == std::string::npos || slash + 1 == repository.size() || !is_alphanumeric(repository, "-_./")) {
     throw Error(ErrorCode::kInvalidArgument, "cannot use the URL: it does not name a model")
         .in_file(root)
         .expected("hf://ORG/NAME, optionally with @REVISION and a path");

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <pugixml.hpp>
 
+#include "libshard/core/ascii.h"
 #include "libshard/core/parse_number.h"
 #include "libshard/stores/remote/json_answer.h"
 
@@ -124,10 +125,7 @@ std::string s3_error_code(std::string_view xml) {
   const pugi::xml_node root = document.document_element();
   if (std::string_view(root.name()) != "Error") return {};
   const std::string_view code = root.child_value("Code");
-  const auto is_word = [](char c) {
-    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '-' || c == '_';
-  };
-  return code.size() <= kMostCode && std::ranges::all_of(code, is_word) ? std::string(code) : std::string();
+  return code.size() <= kMostCode && is_alphanumeric(code, "-_") ? std::string(code) : std::string();
 }
 
 }  // namespace shard::stores

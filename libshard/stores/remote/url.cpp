@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 
+#include "libshard/core/ascii.h"
 #include "libshard/core/error.h"
 #include "libshard/core/parse_number.h"
 #include "libshard/io/url_path.h"
@@ -15,13 +16,10 @@ namespace {
 
 constexpr std::string_view kHexDigits = "0123456789ABCDEF";
 
-bool is_unreserved(char c) {
-  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '-' || c == '_' ||
-         c == '.' || c == '~';
-}
+bool is_unreserved(char c) { return is_alphanumeric({&c, 1}, "-_.~"); }
 
 int hex_digit(char c) {
-  if (c >= '0' && c <= '9') return c - '0';
+  if (is_digit(c)) return c - '0';
   if (c >= 'a' && c <= 'f') return c - 'a' + 10;
   if (c >= 'A' && c <= 'F') return c - 'A' + 10;
   return -1;
