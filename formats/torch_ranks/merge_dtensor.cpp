@@ -138,7 +138,7 @@ class DTensorMerge {
     const std::vector<std::int64_t> across = transposed(sharding.ranks, meshes_.size());
     const bool is_fastest = is_counting(across);
     if (is_fastest || is_counting(sharding.ranks)) sharding.ranks.clear();
-    const bool is_named = std::ranges::none_of(sharding.mesh, &std::string::empty, &MeshAxis::name);
+    const bool is_named = has_axis_names(sharding.mesh);
     const std::ptrdiff_t at = is_fastest ? std::ssize(sharding.mesh) : 0;
     sharding.mesh.insert(sharding.mesh.begin() + at, {is_named ? "replica" : "", std::ssize(meshes_)});
     sharding.placements.insert(sharding.placements.begin() + at, Placement{Placement::kReplicate});

@@ -7,7 +7,7 @@
 #include "formats/torch/saved_file.h"
 #include "formats/torch_ranks/dtensor_reader.h"
 #include "formats/torch_ranks/pickled_object.h"
-#include "formats/torch_ranks/shardings.h"
+#include "libshard/catalog/layouts/placement.h"
 #include "libshard/catalog/tree.h"
 #include "libshard/core/arena.h"
 #include "libshard/core/box.h"

@@ -18,7 +18,6 @@
 #include "formats/torch_ranks/merge.h"
 #include "formats/torch_ranks/rank_file.h"
 #include "formats/torch_ranks/rank_source.h"
-#include "formats/torch_ranks/shardings.h"
 #include "libshard/catalog/layouts/layout.h"
 #include "libshard/catalog/tree.h"
 #include "libshard/checkpoint/rank_groups.h"

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <map>
 
-#include "formats/torch_ranks/shardings.h"
 #include "libshard/catalog/layouts/placement.h"
 #include "libshard/core/box.h"
 #include "libshard/core/parse_number.h"
@@ -33,8 +32,8 @@ std::vector<std::int64_t> sizes_of(const Sharding& sharding) {
 
 /// Row-major strides of a mesh, in ranks.
 std::vector<std::int64_t> strides_of(std::span<const std::int64_t> sizes) {
-  std::vector<std::int64_t> strides(sizes.size(), 1);
-  for (std::size_t axis = sizes.size(); axis-- > 1;) strides[axis - 1] = strides[axis] * sizes[axis];
+  std::vector<std::int64_t> strides(sizes.size());
+  row_major_strides(sizes, strides);
   return strides;
 }
 
@@ -169,20 +168,20 @@ Value* ShardedValueMaker::device_mesh(const PickledMesh& mesh) {
     names.push_back(text(sharding.mesh[axis].name));
   }
   for (const std::string& group : mesh.groups) groups.push_back(text(group));
-  const bool has_names = std::ranges::none_of(sharding.mesh, [](const MeshAxis& axis) { return axis.name.empty(); });
   const std::vector<std::int64_t> ranks = mesh_ranks(sharding);
-  Attributes state{{"_device_type", text(mesh.device_type)},
-                   {"_layout", mesh_layout(sizes, strides, mesh.layout)},
-                   {"_rank_map", mesh.ranks},
-                   {"_mesh_dim_names", has_names ? make_list(arena_, ValueKind::kTuple, names) : none()},
-                   {"_root_mesh", none()},
-                   {"_flatten_rank_map", integers(ValueKind::kTuple, ranks)},
-                   {"_thread_id", none()},
-                   {"_flatten_mapping", make_list(arena_, ValueKind::kDict, {})},
-                   {"_dim_group_names", make_list(arena_, ValueKind::kList, groups)},
-                   {"_rank", integer(ranks[static_cast<std::size_t>(mesh.index)])},
-                   {"_coordinate_on_dim", integers(ValueKind::kTuple, coordinate)},
-                   {"_hash", none()}};
+  Attributes state{
+      {"_device_type", text(mesh.device_type)},
+      {"_layout", mesh_layout(sizes, strides, mesh.layout)},
+      {"_rank_map", mesh.ranks},
+      {"_mesh_dim_names", has_axis_names(sharding.mesh) ? make_list(arena_, ValueKind::kTuple, names) : none()},
+      {"_root_mesh", none()},
+      {"_flatten_rank_map", integers(ValueKind::kTuple, ranks)},
+      {"_thread_id", none()},
+      {"_flatten_mapping", make_list(arena_, ValueKind::kDict, {})},
+      {"_dim_group_names", make_list(arena_, ValueKind::kList, groups)},
+      {"_rank", integer(ranks[static_cast<std::size_t>(mesh.index)])},
+      {"_coordinate_on_dim", integers(ValueKind::kTuple, coordinate)},
+      {"_hash", none()}};
   if (mesh.layout == LayoutForm::kAxes) state.emplace_back("_preserve_rank_order", boolean(false));
   return instance(global("torch.distributed.device_mesh", "DeviceMesh"), {}, dict(state));
 }

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <limits>
 #include <map>
-#include <numeric>
 
 #include "libshard/core/key_text.h"
 
@@ -72,19 +71,6 @@ bool is_counting(const std::vector<std::int64_t>& ranks) {
     if (ranks[i] != static_cast<std::int64_t>(i)) return false;
   }
   return true;
-}
-
-std::int64_t mesh_size(std::span<const MeshAxis> mesh) {
-  std::int64_t size = 1;
-  for (const MeshAxis& axis : mesh) size *= axis.size;
-  return size;
-}
-
-std::vector<std::int64_t> mesh_ranks(const Sharding& sharding) {
-  if (!sharding.ranks.empty()) return sharding.ranks;
-  std::vector<std::int64_t> ranks(static_cast<std::size_t>(mesh_size(sharding.mesh)));
-  std::iota(ranks.begin(), ranks.end(), std::int64_t{0});
-  return ranks;
 }
 
 }  // namespace shard::torch_ranks

@@ -3,7 +3,6 @@
 #pragma once
 
 #include <cstdint>
-#include <span>
 #include <string>
 #include <vector>
 
@@ -42,9 +41,5 @@ bool cuts_slowest_first(const Cut& cut);
 
 /// True for 0, 1, 2, ..., which Sharding::ranks omits.
 bool is_counting(const std::vector<std::int64_t>& ranks);
-/// The ranks of a mesh of these axes.
-std::int64_t mesh_size(std::span<const MeshAxis> mesh);
-/// The ranks of the mesh, even if `sharding.ranks` omits them.
-std::vector<std::int64_t> mesh_ranks(const Sharding& sharding);
 
 }  // namespace shard::torch_ranks

@@ -16,11 +16,11 @@
 #include "formats/torch/saved_file.h"
 #include "formats/torch_ranks/format.h"
 #include "formats/torch_ranks/sharded_value_maker.h"
-#include "formats/torch_ranks/shardings.h"
 #include "libshard/catalog/catalog.h"
 #include "libshard/catalog/layouts/layout.h"
 #include "libshard/catalog/tree.h"
 #include "libshard/core/box.h"
+#include "libshard/core/checked.h"
 #include "libshard/core/error.h"
 #include "libshard/core/hash_table.h"
 #include "libshard/core/key_text.h"
@@ -254,8 +254,7 @@ std::string_view WrittenRank::placement_of(std::int64_t rank, std::string_view l
 std::vector<ShardBox> WrittenRank::chunk_boxes(const Tensor& tensor, const Sharding& sharding,
                                                std::string_view location) {
   const int dim = sharding.placements[0].dim;
-  const std::int64_t n = tensor.shape[dim], parts = sharding.mesh[0].size;
-  const std::int64_t step = n / parts + (n % parts != 0 ? 1 : 0);
+  const std::int64_t n = tensor.shape[dim], parts = sharding.mesh[0].size, step = ceil_div(n, parts);
   std::vector<std::int64_t> offsets(static_cast<std::size_t>(tensor.shape.size()));
   std::vector<std::int64_t> sizes(tensor.shape.begin(), tensor.shape.end());
   std::vector<ShardBox> boxes;
@@ -463,7 +462,7 @@ void check_dtensor(const Catalog& target, const Tensor& tensor) {
 /// Gives the axes names, which a layout document requires.
 std::vector<MeshAxis> named(std::vector<MeshAxis> mesh) {
   if (mesh.size() == 1 && mesh[0].name.empty()) mesh[0].name = "rank";
-  if (std::ranges::none_of(mesh, [](const MeshAxis& axis) { return axis.name.empty(); })) return mesh;
+  if (has_axis_names(mesh)) return mesh;
   for (std::size_t i = 0; i < mesh.size(); ++i) mesh[i].name = fmt::format("axis{}", i);
   return mesh;
 }

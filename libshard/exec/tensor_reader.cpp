@@ -165,10 +165,7 @@ struct TensorReader::Impl {
   std::int64_t panel_room() const { return panel_limit - staging_limit(); }
   std::int64_t panel_units() const { return rows_within(panel_room()); }
 
-  std::int64_t panel_count() const {
-    const std::int64_t all = checked_numel(shape.span()), most = panel_units();
-    return all / most + (all % most != 0 ? 1 : 0);
-  }
+  std::int64_t panel_count() const { return ceil_div(checked_numel(shape.span()), panel_units()); }
 
   /// Whether panels need reads of less than kShortRead on average, as for the columns of a matrix with many rows.
   bool has_short_reads() const {

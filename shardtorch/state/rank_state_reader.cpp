@@ -8,7 +8,6 @@
 #include "formats/torch_ranks/dtensor_reader.h"
 #include "formats/torch_ranks/pickled_object.h"
 #include "formats/torch_ranks/sharded_values.h"
-#include "formats/torch_ranks/shardings.h"
 #include "libshard/catalog/layouts/layout.h"
 #include "libshard/core/box.h"
 #include "libshard/io/local_disk.h"
@@ -87,7 +86,7 @@ ShardingSpecPtr spec_of(const ShardedTensorValue& value, const ShardedTensorMeta
 /// The existing mesh of this process for a saved DTensor.
 /// \throws c10::Error  there is none, or this rank has a different coordinate on it.
 dtensor::DeviceMeshPtr mesh_of(const torch_ranks::DTensorValue& value, at::DeviceType device_type) {
-  const std::vector<std::int64_t> saved = torch_ranks::mesh_ranks(value.sharding);
+  const std::vector<std::int64_t> saved = mesh_ranks(value.sharding);
   const std::vector<int> ranks(saved.begin(), saved.end());
   dtensor::DeviceMeshPtr mesh = dtensor::find_device_mesh(device_type, value.sharding.mesh, ranks);
   SHARD_CHECK(mesh != nullptr, "Need to initialize the device mesh before loading DTensor: ",

@@ -19,7 +19,7 @@
 #include "formats/torch_ranks/format.h"
 #include "formats/torch_ranks/pickled_object.h"
 #include "formats/torch_ranks/sharded_value_maker.h"
-#include "formats/torch_ranks/shardings.h"
+#include "libshard/catalog/layouts/placement.h"
 #include "libshard/core/box.h"
 #include "libshard/exec/tensor_reader.h"
 #include "tests/formats/torch_files.h"
@@ -84,7 +84,7 @@ class RankFileMaker {
     value.shape = arena_->dims(shape);
     value.local = local;
     value.sharding = sharding;
-    const std::vector<std::int64_t> ranks = torch_ranks::mesh_ranks(sharding);
+    const std::vector<std::int64_t> ranks = mesh_ranks(sharding);
     torch_ranks::PickledMesh mesh{&sharding, index, {}};
     mesh.ranks = tensor({std::ssize(ranks)}, ranks, DType::kInt64);
     put(name, maker_.dtensor(value, maker_.device_mesh(mesh)));

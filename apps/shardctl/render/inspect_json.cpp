@@ -61,7 +61,7 @@ void write_meshes(JsonWriter& json, const Meshes& meshes) {
       json.key("name"), json.string_or_null(axis.name);
       json.key("size"), json.number(axis.size);
     });
-    json.key("ranks"), json.numbers(ranks_of(*sharding));
+    json.key("ranks"), json.numbers(mesh_ranks(*sharding));
   });
 }
 

@@ -9,6 +9,7 @@
 #include <span>
 #include <utility>
 
+#include "libshard/core/checked.h"
 #include "libshard/core/short_text.h"
 #include "libshard/core/sort_unique.h"
 
@@ -35,7 +36,7 @@ std::string uneven_text(std::span<const std::int64_t> sizes) {
 
 /// Whether the sizes are those of torch.chunk: each piece has ceil(n / parts), the last ones less or nothing.
 std::vector<std::int64_t> chunk_sizes(std::int64_t n, std::int64_t parts) {
-  const std::int64_t full = n / parts + (n % parts != 0 ? 1 : 0);
+  const std::int64_t full = ceil_div(n, parts);
   std::vector<std::int64_t> sizes(static_cast<std::size_t>(parts));
   for (std::int64_t& size : sizes) {
     size = std::min(n, full);
@@ -76,16 +77,12 @@ std::string uneven_words(const Sharding& sharding, Dims shape) {
   return in_parentheses(texts);
 }
 
-bool has_names(const Sharding& sharding) {
-  return std::ranges::all_of(sharding.mesh, [](const MeshAxis& axis) { return !axis.name.empty(); });
-}
-
 std::string words_text(const Sharding& sharding, Dims shape, Detail detail) {
   std::vector<std::string> placements;
   for (const Placement& placement : sharding.placements) placements.push_back(to_string(placement));
   const std::string joined = fmt::format("{}", fmt::join(placements, ", "));
   const std::string mesh = mesh_text(sharding);
-  const bool one_line = sharding.mesh.size() == 1 && !has_names(sharding);
+  const bool one_line = sharding.mesh.size() == 1 && !has_axis_names(sharding.mesh);
   std::string text = one_line ? fmt::format("{} over {}", joined, mesh) : fmt::format("{}: {}", mesh, joined);
   return detail == Detail::kSizes ? text + uneven_words(sharding, shape) : text;
 }
@@ -225,25 +222,16 @@ std::string ranks_text(std::vector<std::int64_t> ranks) {
   return fmt::format("{}", fmt::join(runs, ", "));
 }
 
-std::vector<std::int64_t> ranks_of(const Sharding& sharding) {
-  if (!sharding.ranks.empty()) return sharding.ranks;
-  std::int64_t count = 1;
-  for (const MeshAxis& axis : sharding.mesh) count *= axis.size;
-  std::vector<std::int64_t> ranks(static_cast<std::size_t>(count));
-  std::iota(ranks.begin(), ranks.end(), std::int64_t{0});
-  return ranks;
-}
-
 std::string mesh_text(const Sharding& sharding) {
   std::vector<std::string> axes;
-  const bool named = has_names(sharding);
+  const bool named = has_axis_names(sharding.mesh);
   for (const MeshAxis& axis : sharding.mesh) {
     axes.push_back(named ? fmt::format("{}={}", axis.name, axis.size) : std::to_string(axis.size));
   }
   std::string text =
       named ? fmt::format("{}", fmt::join(axes, " "))
             : fmt::format("{} rank{}", fmt::join(axes, " x "), axes == std::vector<std::string>{"1"} ? "" : "s");
-  std::vector<std::int64_t> ranks = ranks_of(sharding);
+  std::vector<std::int64_t> ranks = mesh_ranks(sharding);
   std::ranges::sort(ranks);
   const bool from_zero = ranks.empty() || ranks.back() == static_cast<std::int64_t>(ranks.size()) - 1;
   return from_zero ? text : fmt::format("{} ({} {})", text, ranks.size() == 1 ? "rank" : "ranks", ranks_text(ranks));
@@ -259,7 +247,7 @@ Meshes::Meshes(const Catalog& catalog) {
   for (const Sharding& sharding : catalog.shardings) {
     std::vector<std::pair<std::string, std::int64_t>> axes;
     for (const MeshAxis& axis : sharding.mesh) axes.emplace_back(axis.name, axis.size);
-    const auto [found, is_new] = known.try_emplace({std::move(axes), ranks_of(sharding)}, list.size());
+    const auto [found, is_new] = known.try_emplace({std::move(axes), mesh_ranks(sharding)}, list.size());
     if (is_new) list.push_back(&sharding);
     of_sharding.push_back(found->second);
   }

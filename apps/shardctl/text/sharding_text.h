@@ -21,8 +21,6 @@ std::string sharding_text(const Catalog& catalog, const Tensor& tensor, Detail d
 /// "0-3", "0, 2, 5-7": ranks for people. Sorts `ranks`.
 std::string ranks_text(std::vector<std::int64_t> ranks);
 
-/// The ranks of a mesh in row-major order.
-std::vector<std::int64_t> ranks_of(const Sharding& sharding);
 /// "dp=2 tp=4", "4 ranks", "2 x 4 ranks" if axes have no names.
 std::string mesh_text(const Sharding& sharding);
 

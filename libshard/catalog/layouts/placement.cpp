@@ -137,6 +137,23 @@ std::size_t index_on_mesh(std::span<const MeshAxis> mesh, std::span<const std::i
   return static_cast<std::size_t>(index);
 }
 
+std::int64_t mesh_size(std::span<const MeshAxis> mesh) {
+  std::int64_t size = 1;
+  for (const MeshAxis& axis : mesh) size *= axis.size;
+  return size;
+}
+
+bool has_axis_names(std::span<const MeshAxis> mesh) {
+  return std::ranges::none_of(mesh, &std::string::empty, &MeshAxis::name);
+}
+
+std::vector<std::int64_t> mesh_ranks(const Sharding& sharding) {
+  if (!sharding.ranks.empty()) return sharding.ranks;
+  std::vector<std::int64_t> ranks(static_cast<std::size_t>(mesh_size(sharding.mesh)));
+  std::iota(ranks.begin(), ranks.end(), std::int64_t{0});
+  return ranks;
+}
+
 std::optional<std::int64_t> rank_of_placement(std::string_view placement) {
   constexpr std::string_view kLead = "rank:";
   if (!placement.starts_with(kLead)) return std::nullopt;

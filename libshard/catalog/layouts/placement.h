@@ -46,6 +46,10 @@ inline constexpr std::int64_t kMaxRanks = 1 << 20;
 std::vector<MeshAxis> parse_mesh(std::string_view text);
 /// The number of a coordinate of the mesh, in row-major order. \pre one number per axis, below its size
 std::size_t index_on_mesh(std::span<const MeshAxis> mesh, std::span<const std::int64_t> coordinate);
+/// The number of its ranks. \pre at most kMaxRanks
+std::int64_t mesh_size(std::span<const MeshAxis> mesh);
+/// Whether all its axes have names.
+bool has_axis_names(std::span<const MeshAxis> mesh);
 
 /// 1 for "rank:1/cuda:0" and "rank:1", which are placements of a ShardedTensor's shards; nothing for a placement
 /// without a rank ("worker1/cpu", or "cuda:0", which is the process itself).
@@ -59,6 +63,8 @@ struct Sharding {
 
   friend bool operator==(const Sharding&, const Sharding&) = default;
 };
+/// The ranks of its mesh in row-major order, even if `ranks` omits them.
+std::vector<std::int64_t> mesh_ranks(const Sharding& sharding);
 /// The key of a sharding in tables. Keys are equal if and only if the shardings are.
 std::string key_of(const Sharding& sharding);
 

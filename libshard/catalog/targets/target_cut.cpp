@@ -15,6 +15,7 @@
 #include "libshard/catalog/layouts/layout.h"
 #include "libshard/catalog/targets/target_draft.h"
 #include "libshard/core/box.h"
+#include "libshard/core/checked.h"
 #include "libshard/core/error.h"
 #include "libshard/core/hash_table.h"
 #include "libshard/core/short_text.h"
@@ -143,7 +144,7 @@ int chunked_dim(const Catalog& catalog, const Tensor& tensor, std::int64_t ranks
   const Dims first = chunks[0].sizes;
   const int dim = static_cast<int>(std::ranges::mismatch(first, tensor.shape).in1 - first.begin());
   if (dim == tensor.shape.size()) return -1;
-  const std::int64_t n = tensor.shape[dim], step = n / ranks + (n % ranks != 0 ? 1 : 0);
+  const std::int64_t n = tensor.shape[dim], step = ceil_div(n, ranks);
   std::int64_t rank = 0;
   for (const Chunk& chunk : chunks) {
     if (is_empty(chunk.sizes)) continue;
@@ -353,9 +354,7 @@ class PieceRule {
   std::int64_t ranks() {
     if (const auto* other = std::get_if<LikeLayout>(&layout_)) return ranks_of(*other->like);
     if (std::holds_alternative<KeepLayout>(layout_)) return ranks_of(source_);
-    std::int64_t product = 1;
-    for (const MeshAxis& axis : mesh_.mesh) product *= axis.size;
-    return product;
+    return mesh_size(mesh_.mesh);
   }
 
   /// Drops pieces that the format does not store.
