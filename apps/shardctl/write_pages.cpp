@@ -121,28 +121,21 @@ std::string head(std::string_view name, std::string_view summary, std::string_vi
 std::string environment() { return fmt::format(".SH ENVIRONMENT\n{}\n", roff(environment_help())); }
 
 std::string verb_page(const Verb& verb, std::string_view date) {
-  CLI::App app;
-  CommonOptions common;
-  Request ignored;
-  app.set_help_flag();
-  add_options(app, verb, common, ignored);
+  OptionTree tree(verb);
   std::string text = head(page_name(verb), verb.summary, fmt::format("shardctl {}", verb.usage), date);
   if (!verb.details.empty()) text += fmt::format(".SH DESCRIPTION\n{}\n", roff(verb.details));
-  return text + option_sections(app) + exit_status(&verb) + environment() + examples(verb.examples) + see_also(&verb);
+  return text + option_sections(tree.app) + exit_status(&verb) + environment() + examples(verb.examples) +
+         see_also(&verb);
 }
 
 std::string program_page(std::string_view date) {
-  CLI::App app;
-  CommonOptions common;
-  Request ignored;
-  app.set_help_flag();
-  add_global_options(app, common, ignored);
+  OptionTree tree(add_global_options);
   std::string text =
       head("shardctl", "inspect, split, assemble and convert sharded model checkpoints", program_usage(), date);
   text += fmt::format(".SH DESCRIPTION\n{}\nSRC is a file, a folder, or several files of one checkpoint.\n.SH VERBS\n",
                       roff(program_summary()));
   for (const Verb& verb : verbs()) text += fmt::format(".TP\n{}\n{}\n", bold(verb.name), roff(verb.summary));
-  return text + option_sections(app) + exit_status(nullptr) + environment() + examples(program_examples()) +
+  return text + option_sections(tree.app) + exit_status(nullptr) + environment() + examples(program_examples()) +
          see_also(nullptr);
 }
 

@@ -147,10 +147,7 @@ struct Scan {
 /// Scans the arguments for words and options. Options may precede the verb that takes them, so finding the verb
 /// requires knowing which options of all verbs take a value.
 Scan scan(const std::vector<std::string>& arguments) {
-  CLI::App everything;
-  CommonOptions common;
-  Request ignored;
-  add_all_options(everything, common, ignored);
+  const OptionTree everything(add_all_options);
   Scan result;
   result.verb_at = arguments.size();
   bool only_words = false;
@@ -159,7 +156,7 @@ Scan scan(const std::vector<std::string>& arguments) {
     if (!only_words && text == "--") {
       only_words = true;
     } else if (!only_words && text.size() > 1 && text[0] == '-') {
-      if (add_names_in(text, everything, result.options)) ++i;
+      if (add_names_in(text, everything.app, result.options)) ++i;
     } else {
       if (result.words.empty()) result.verb_at = i;
       result.words.push_back(text);

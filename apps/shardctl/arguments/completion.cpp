@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <map>
+#include <optional>
 #include <set>
 
 #include "apps/shardctl/arguments/option_tree.h"
@@ -48,16 +49,10 @@ Completed completed(const CLI::Option& option) {
 
 /// The options that help lists for a verb, or those of all verbs if `verb` is null.
 std::vector<Completed> options_of(const Verb* verb) {
-  CLI::App app;
-  CommonOptions common;
-  Request ignored;
-  if (verb == nullptr) {
-    add_all_options(app, common, ignored);
-  } else {
-    add_options(app, *verb, common, ignored);
-  }
+  std::optional<OptionTree> tree;
+  verb == nullptr ? tree.emplace(add_all_options) : tree.emplace(*verb);
   std::vector<Completed> result;
-  for (const CLI::Option* option : app.get_options()) {
+  for (const CLI::Option* option : tree->app.get_options()) {
     const bool listed = !option->get_group().empty() && !option->get_positional();
     if (listed) result.push_back(completed(*option));
   }
@@ -65,13 +60,9 @@ std::vector<Completed> options_of(const Verb* verb) {
 }
 
 std::vector<Completed> global_options() {
-  CLI::App app;
-  CommonOptions common;
-  Request ignored;
-  app.set_help_flag();
-  add_global_options(app, common, ignored);
+  OptionTree tree(add_global_options);
   std::vector<Completed> result;
-  for (const CLI::Option* option : app.get_options()) result.push_back(completed(*option));
+  for (const CLI::Option* option : tree.app.get_options()) result.push_back(completed(*option));
   return result;
 }
 

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <array>
+#include <optional>
 #include <utility>
 
 #include "apps/shardctl/arguments/option_tree.h"
@@ -151,23 +152,16 @@ std::string short_help() {
 }
 
 std::string help_text(const Verb* verb, bool all_options) {
-  CLI::App app;
-  CommonOptions common;
-  Request ignored;
-  app.set_help_flag();
-  if (verb == nullptr) {
-    add_global_options(app, common, ignored);
-  } else {
-    add_options(app, *verb, common, ignored);
-  }
-  const std::string more = verb == nullptr || all_options ? std::string() : hide_shared(app, *verb);
+  std::optional<OptionTree> tree;
+  verb == nullptr ? tree.emplace(add_global_options) : tree.emplace(*verb);
+  const std::string more = verb == nullptr || all_options ? std::string() : hide_shared(tree->app, *verb);
   HelpFormatter formatter;
   formatter.column_width(32);
   std::string text = verb == nullptr ? general_help()
                                      : fmt::format("shardctl {}: {}\n\nUsage: shardctl {}\n\nExamples:\n{}", verb->name,
                                                    verb->summary, verb->usage, verb->examples);
   if (verb != nullptr && !verb->details.empty()) text += fmt::format("\n{}\n", filled(verb->details));
-  const std::string groups = formatter.make_groups(&app, CLI::AppFormatMode::Normal);
+  const std::string groups = formatter.make_groups(&tree->app, CLI::AppFormatMode::Normal);
   text += CLI::detail::find_and_replace(groups, "\n\n\n", "\n\n");
   if (!more.empty()) {
     text += fmt::format("\nMore options, described by 'shardctl help {0} --all' and the man page shardctl-{0}(1):\n{1}",

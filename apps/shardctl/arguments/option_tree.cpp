@@ -435,13 +435,7 @@ std::vector<std::string> long_names(const CLI::App& app) {
   return names;
 }
 
-std::vector<std::string> all_long_names() {
-  CLI::App everything;
-  CommonOptions common;
-  Request ignored;
-  add_all_options(everything, common, ignored);
-  return long_names(everything);
-}
+std::vector<std::string> all_long_names() { return long_names(OptionTree(add_all_options).app); }
 
 std::string lower_first(std::string text) {
   const bool word = text.size() > 1 && text[0] >= 'A' && text[0] <= 'Z' && text[1] >= 'a' && text[1] <= 'z';

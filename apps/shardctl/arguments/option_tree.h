@@ -20,6 +20,19 @@ void add_all_options(CLI::App& app, CommonOptions& common, Request& request);
 /// Adds only the options that every verb takes.
 void add_global_options(CLI::App& app, CommonOptions& common, Request& request);
 
+/// Options that no command line fills, for texts about them: those of a verb, or those that a function above adds.
+struct OptionTree {
+  explicit OptionTree(const Verb& verb) { add_options(app, verb, common, ignored); }
+  explicit OptionTree(decltype(add_all_options)& add) {
+    app.set_help_flag();
+    add(app, common, ignored);
+  }
+
+  CLI::App app;
+  CommonOptions common;
+  Request ignored;
+};
+
 /// The options that only one verb has; see Verb::add_options.
 void add_help(CLI::App& app, Request& request);
 void add_inspect(CLI::App& app, Request& request);
