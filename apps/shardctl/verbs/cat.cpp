@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "apps/shardctl/request/command_text.h"
@@ -19,6 +20,7 @@
 #include "libshard/catalog/selection/glob.h"
 #include "libshard/catalog/selection/slice.h"
 #include "libshard/compare/pass.h"
+#include "libshard/core/box.h"
 #include "libshard/core/error.h"
 #include "libshard/core/json_writer.h"
 #include "libshard/core/nearest.h"
@@ -80,11 +82,7 @@ class TextLayout {
   /// "# [0, 3, :, :]"
   void head() {
     std::vector<std::int64_t> index(shape_.size() - 2);
-    std::int64_t matrix = element_ / (rows_ * columns_);
-    for (std::size_t d = index.size(); d-- > 0;) {
-      index[d] = matrix % shape_[d];
-      matrix /= shape_[d];
-    }
+    set_index<std::int64_t>(index, std::span(shape_).first(index.size()), element_ / (rows_ * columns_));
     if (element_ > 0) sink_.end_line();
     sink_.line(fmt::format("# [{}, :, :]", fmt::join(index, ", ")));
   }

@@ -38,9 +38,8 @@ struct Side {
 };
 
 bool has_prefix(const Catalog& catalog, const std::string& prefix) {
-  const auto starts = [&](const auto& entry) { return entry.name.substr(0, prefix.size()) == prefix; };
-  return std::any_of(catalog.tensors.begin(), catalog.tensors.end(), starts) ||
-         std::any_of(catalog.objects.begin(), catalog.objects.end(), starts);
+  const auto starts = [&](const auto& entry) { return entry.name.starts_with(prefix); };
+  return std::ranges::any_of(catalog.tensors, starts) || std::ranges::any_of(catalog.objects, starts);
 }
 
 /// The options for one side. A prefix for both sides may be on only one of them.
@@ -119,10 +118,7 @@ struct Compared {
 
 std::vector<std::int64_t> index_of(std::int64_t element, Dims shape) {
   std::vector<std::int64_t> index(static_cast<std::size_t>(shape.size()));
-  for (int d = shape.size() - 1; d >= 0; --d) {
-    index[static_cast<std::size_t>(d)] = element % shape[d];
-    element /= shape[d];
-  }
+  set_index<std::int64_t>(index, shape, element);
   return index;
 }
 
