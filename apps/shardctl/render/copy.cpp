@@ -54,14 +54,6 @@ void print_export(TextSink& sink, const ExportReport& report) {
                         report.tied.empty() ? "" : fmt::format("; tied: {}", fmt::join(report.tied, ", "))));
 }
 
-std::vector<std::string> warnings_of_source(const std::vector<std::string>& warnings) {
-  std::vector<std::string> kept;
-  for (const std::string& warning : warnings) {
-    if (!hf_index::is_others_warning(warning)) kept.push_back(warning);
-  }
-  return kept;
-}
-
 std::vector<std::string> warnings_of_reference(bool is_adapter, const FilesFolder& folder) {
   if (!folder.path.empty()) return {};
   if (is_adapter) {

@@ -21,8 +21,6 @@ void write_export(JsonWriter& json, const ExportReport& report);
 void print_export(TextSink& sink, const ExportReport& report);
 
 /// Warnings of an export, as texts for people.
-/// The reader's own warnings, without the one about other files in the folder.
-std::vector<std::string> warnings_of_source(const std::vector<std::string>& warnings);
 /// A warning if the model has no configuration, or if the adapter has no configuration itself.
 std::vector<std::string> warnings_of_reference(bool is_adapter, const FilesFolder& folder);
 /// Warnings about files in `folder` that are not copied although a model may need them.

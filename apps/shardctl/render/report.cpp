@@ -89,29 +89,6 @@ bool reports_error(const Session& session, const Error& error) {
   return own == 0 || (can_be_alone && is_still_wanted(session, own));
 }
 
-int tell(Session& session, const Request& request, Error error) {
-  const bool is_bug = error.code() == ErrorCode::kInternal;
-  if (is_bug) {
-    error.because("this is a bug in shardctl, not a mistake in the checkpoint or the command")
-        .hint("report it with the command line and the output of 'shardctl version'");
-  }
-  const bool is_reported = reports_error(session, error);
-  const std::string hint = hint_text(error, request, session.command.arguments);
-  if (is_reported) {
-    print_lines(session, error, hint, is_bug ? "internal error:" : "error:");
-    write_error_file(
-        session.fs, session.launch.error_file,
-        "shardctl: error: " + printable(error.what()) + (hint.empty() ? "" : "\nhint: " + printable(hint)));
-  }
-  // The signal that stopped a different rank is unknown. Launchers send SIGTERM.
-  const bool by_other = session.group->size() > 1 && session.stop_signal() == 0;
-  const bool is_term = error.code() == ErrorCode::kInterrupted && (session.stop_signal() == SIGTERM || by_other);
-  const int code = is_term ? 143 : exit_code_for(error.code());
-  if (session.common.json && (is_reported || session.group->size() > 1))
-    print_json(session, error, hint, code, error.kind() ? kind_name(*error.kind()) : code_name(error.code()));
-  return code;
-}
-
 }  // namespace
 
 int exit_code_for(ErrorCode code) {
@@ -150,7 +127,27 @@ Error of_destination(Error error, const std::string& destination) {
 }
 
 int report(Session& session, const Request& request, const std::exception_ptr& failure) {
-  return tell(session, request, as_error(failure));
+  Error error = as_error(failure);
+  const bool is_bug = error.code() == ErrorCode::kInternal;
+  if (is_bug) {
+    error.because("this is a bug in shardctl, not a mistake in the checkpoint or the command")
+        .hint("report it with the command line and the output of 'shardctl version'");
+  }
+  const bool is_reported = reports_error(session, error);
+  const std::string hint = hint_text(error, request, session.command.arguments);
+  if (is_reported) {
+    print_lines(session, error, hint, is_bug ? "internal error:" : "error:");
+    write_error_file(
+        session.fs, session.launch.error_file,
+        "shardctl: error: " + printable(error.what()) + (hint.empty() ? "" : "\nhint: " + printable(hint)));
+  }
+  // The signal that stopped a different rank is unknown. Launchers send SIGTERM.
+  const bool by_other = session.group->size() > 1 && session.stop_signal() == 0;
+  const bool is_term = error.code() == ErrorCode::kInterrupted && (session.stop_signal() == SIGTERM || by_other);
+  const int code = is_term ? 143 : exit_code_for(error.code());
+  if (session.common.json && (is_reported || session.group->size() > 1))
+    print_json(session, error, hint, code, error.kind() ? kind_name(*error.kind()) : code_name(error.code()));
+  return code;
 }
 
 }  // namespace shard::app

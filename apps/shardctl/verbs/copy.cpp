@@ -483,7 +483,7 @@ void add_warnings(CopyResult& result, const Work& work, const Progress& progress
     result.warnings.push_back(
         fmt::format("{} outside the range of the new dtype", plural(overflows, "value is", "values are")));
   }
-  result.warnings.insert(result.warnings.end(), work.losses.begin(), work.losses.end());
+  append(result.warnings, work.losses);
   const bool is_empty = result.tensors == 0 && result.objects == 0;
   if (is_empty && holds_something(work.source.catalog())) {
     result.warnings.emplace_back(
@@ -524,9 +524,7 @@ int run_copy_verb(Session& session, const CopyRequest& request, const CopyVerb& 
   CopyResult result = run_job(session, request.write.path, *work.output, std::move(work.job), progress, *log);
   if (!is_rank_zero(session)) return 0;
   add_warnings(result, work, progress);
-  if (verb.warnings != nullptr) {
-    result.warnings.insert(result.warnings.end(), verb.warnings->begin(), verb.warnings->end());
-  }
+  if (verb.warnings != nullptr) append(result.warnings, *verb.warnings);
   warn_all(session, result.warnings);
   if (verb.salvage != nullptr) warn_of_losses(session, *verb.salvage);
   if (request.write.dry_run) {

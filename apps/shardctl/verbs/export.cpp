@@ -21,6 +21,7 @@
 #include "formats/export/model_export.h"
 #include "formats/open/map_choice.h"
 #include "formats/open/requested_adapters.h"
+#include "formats/parts/hf_index/folder_names.h"
 #include "formats/registry.h"
 #include "libshard/catalog/selection/glob.h"
 #include "libshard/core/error.h"
@@ -214,7 +215,8 @@ void Export::say_what_is_taken() const {
 }
 
 std::vector<std::string> Export::warnings_of(const Catalog& catalog, const ModelPart& part) const {
-  std::vector<std::string> warnings = warnings_of_source(catalog.warnings);
+  std::vector<std::string> warnings = catalog.warnings;
+  std::erase_if(warnings, hf_index::is_others_warning);  // See warnings_of_others.
   const auto add = [&](const std::vector<std::string>& more) {
     warnings.insert(warnings.end(), more.begin(), more.end());
   };
