@@ -33,8 +33,7 @@ struct TensorInfo {
 
 /// The state of one rank: a tree, and the tensors that the tree's kTensor values number.
 struct RankState {
-  std::string tree;  ///< A pickle in which persistent ids represent tensors. Equal ids are one tensor with several
-                     ///< names.
+  std::string tree;  ///< A pickle whose persistent ids are tensors; equal ids are names of one tensor.
   std::vector<TensorInfo> tensors;
 };
 

@@ -67,8 +67,7 @@ struct StoredTensor {
   std::int32_t rank = -1;  ///< The rank that wrote it, or -1.
   DType dtype{};
   bool requires_grad = false;
-  bool has_attributes = false;  ///< Whether its Python object has attributes. They are in Catalog::root, around the
-                                ///< tensor.
+  bool has_attributes = false;  ///< Its Python object has attributes: in Catalog::root, around the tensor.
 };
 
 /// A box of a tensor and the position of its elements: element (i0, i1, ...) of the box is number `first + sum(i[d] *
@@ -85,8 +84,7 @@ struct Tensor {
   std::string_view name;
   Path path;  ///< Empty if it is equivalent to `name`.
   Dims shape;
-  std::uint32_t first_chunk = 0;  ///< Its chunks are chunks[first_chunk, first_chunk + chunk_count), sorted by offsets
-                                  ///< and rank.
+  std::uint32_t first_chunk = 0;  ///< Its chunks: [first_chunk, first_chunk + chunk_count), by offsets and rank.
   std::uint32_t chunk_count = 0;
   std::uint32_t alias_of = kNoIndex;  ///< The first tensor by name with the same storage, position, shape, strides and
                                       ///< dtype (for a tensor in several chunks: in every chunk). In a target, as in
@@ -95,8 +93,7 @@ struct Tensor {
   std::uint32_t sharding =
       kNoIndex;  ///< Index into Catalog::shardings; kNoIndex if the checkpoint does not describe it.
   DType dtype{};
-  bool damaged = false;  ///< A finding was reported for it and the sink continued. The tensor is listed but must not be
-                         ///< read or planned.
+  bool damaged = false;    ///< Has a finding; listed, but must not be read or planned.
   std::int32_t rank = -1;  ///< The owning rank if the value differs between ranks, otherwise -1.
 };
 
@@ -140,8 +137,7 @@ struct Catalog {
   std::vector<std::string> warnings;  ///< Facts that a user should know. They are shown in `warnings` and on stderr.
 
   std::shared_ptr<Arena> arena = std::make_shared<Arena>();  ///< Owns the data of all views above.
-  std::vector<std::shared_ptr<Arena>> borrowed;              ///< Arenas of other catalogs to which this one's views
-                                                             ///< refer.
+  std::vector<std::shared_ptr<Arena>> borrowed;              ///< Arenas of catalogs that this one's views refer to.
 
   std::span<const Chunk> chunks_of(const Tensor& tensor) const {
     return std::span(chunks).subspan(tensor.first_chunk, tensor.chunk_count);
@@ -160,8 +156,7 @@ struct Catalog {
   /// The tensor with that name (of the lowest rank), or null.
   const Tensor* find(std::string_view name) const;
   std::int64_t logical_bytes() const;  ///< The size of all tensors, with aliases counted once.
-  std::int64_t stored_bytes() const;   ///< The size of the elements of every chunk, with aliases counted once, but
-                                       ///< every replica.
+  std::int64_t stored_bytes() const;   ///< All chunks' elements, with aliases once and all replicas.
 };
 
 /// Returns an empty catalog for a reader to fill. Its arena charges all memory and work that a file causes to a budget.

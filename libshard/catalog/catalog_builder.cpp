@@ -118,8 +118,7 @@ void CatalogBuilder::add_alias_chunks(std::uint32_t original) {
   const Tensor from = catalog_.tensors[original];
   for (std::uint32_t i = 0; i < from.chunk_count; ++i) {
     Chunk chunk = catalog_.chunks[from.first_chunk + i];
-    chunk.stored = add_stored(StoredTensor(catalog_.stored[chunk.stored]));  // Copied because the array may be
-                                                                             // reallocated.
+    chunk.stored = add_stored(StoredTensor(catalog_.stored[chunk.stored]));  // The array may be reallocated.
     add_chunk(chunk);
   }
 }

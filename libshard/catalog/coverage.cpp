@@ -14,8 +14,7 @@ namespace shard {
 
 namespace {
 
-constexpr int kMaxLevels = 32;  // The limit on nested levels of straight cuts. A grid needs one level for each
-                                // dimension that is cut.
+constexpr int kMaxLevels = 32;  // Nested straight cuts. A grid needs one level per dimension that is cut.
 constexpr std::size_t kMaxCornerDims = 6;
 
 /// The boxes to check: without empty ones, and each set of equal boxes once. Equal boxes are adjacent, because equal

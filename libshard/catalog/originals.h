@@ -28,8 +28,7 @@ struct StoredObject {
   std::string_view shown;              ///< The form in words: "string of 3 bytes, scalar".
   std::span<const std::byte> bytes{};  ///< Form and content, in the format's encoding.
   std::uint32_t objects = 1;           ///< The number of objects that share it.
-  std::uint32_t depth = 0;             ///< The number of parts at the end of each object's path that are indexes into
-                                       ///< the array.
+  std::uint32_t depth = 0;             ///< The last parts of each object's path that are indexes into the array.
 };
 
 /// Original content by value. Ownership: values are in the source catalog's arena. They are identified by their node,

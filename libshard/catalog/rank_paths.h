@@ -11,8 +11,7 @@ namespace shard {
 struct RankPath {
   std::string path;  ///< Relative to the source's folder, or as given.
   std::int64_t rank = 0;
-  std::vector<std::string> root{};  ///< The keys that lead to the tensors in it. Other content is not a tensor of the
-                                    ///< rank.
+  std::vector<std::string> root{};  ///< The keys that lead to the tensors in it. Other content is not the rank's.
 };
 
 struct RankPaths {

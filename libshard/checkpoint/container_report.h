@@ -17,8 +17,7 @@ namespace shard {
 /// A run of bytes that is checked by reading all of it.
 struct CrcRange {
   std::int64_t offset = 0, bytes = 0;    ///< In the file, or in the decoded view.
-  std::optional<std::uint32_t> crc32{};  ///< The CRC-32 that the container records. If it records none, the check is
-                                         ///< that the bytes can be read.
+  std::optional<std::uint32_t> crc32{};  ///< The recorded CRC-32. Without one, the bytes need only be readable.
   std::string name{};                    ///< Used in messages, for example "record 'archive/data/0'".
   /// Opens the view that decodes a compressed run. Empty: the run is stored uncompressed in the file.
   std::function<std::shared_ptr<const RandomReader>()> decoded{};

@@ -76,8 +76,7 @@ class Comparer {
   Kind kind_;
   Tolerance tolerance_;
   ValueDifference result_;                             ///< Has no histograms; result() builds them from the counts.
-  std::vector<std::int64_t> abs_counts_, ulp_counts_;  ///< Counts by exponent, from the lowest one. Empty until
-                                                       ///< something is counted.
+  std::vector<std::int64_t> abs_counts_, ulp_counts_;  ///< Counts by exponent, from the lowest one. Empty at first.
   std::vector<double> a_, b_;
 };
 

@@ -9,8 +9,7 @@
 namespace shard {
 
 void Budget::earn(std::int64_t bytes, std::int64_t data_bytes) noexcept {
-  constexpr std::int64_t kMost = std::int64_t{1} << 54;  // The limit on each number, so that no product or sum
-                                                         // overflows.
+  constexpr std::int64_t kMost = std::int64_t{1} << 54;  // Limits each number, so that nothing overflows.
   read_ = std::min(kMost, read_ + std::min(kMost - read_, bytes));
   data_ = std::min(kMost, data_ + std::min(kMost - data_, data_bytes));
   const std::int64_t small = std::min(read_, kSmallBytes);

@@ -32,8 +32,7 @@ enum class Remedy : std::uint8_t {
   kWriteAs,             ///< Write the format `argument`.
   kStateLayout,         ///< State the sharding of the source's tensors, by a layout document.
   kStateRanks,          ///< State the number of ranks that wrote the source.
-  kCutTensors,          ///< Choose a layout that shards tensors: ranks, a mesh, a layout document, or that of a
-                        ///< different checkpoint.
+  kCutTensors,          ///< Choose a layout that shards tensors: ranks, a mesh, a document, a checkpoint's.
   kOneBoxPerRank,       ///< Choose a layout of one box per rank.
   kUseMesh,             ///< Choose a mesh with placements.
   kSpreadFiles,         ///< Spread whole tensors over several files.
@@ -45,8 +44,7 @@ enum class Remedy : std::uint8_t {
   kIgnoreLauncher,      ///< Ignore the launcher's environment variables.
   kNameLauncher,        ///< State the launcher whose environment variables are valid.
   kNameRendezvous,      ///< State the address of rank 0.
-  kNameRank,            ///< State the rank, the number of ranks and the address of rank 0. `argument`: the source of
-                        ///< the rank.
+  kNameRank,            ///< State rank, number of ranks and address of rank 0. `argument`: its source.
   kReadFolder,          ///< Read the folder or file `argument` in place of the source.
   kNameLike,            ///< Name a different checkpoint of the same job.
   kNameReference,       ///< Name a folder with the model's config.json.

@@ -9,8 +9,7 @@ namespace shard {
 
 struct ErrorLines {
   std::string headline;  ///< "rank 1: a.pt: tensor 'w': wrong dtype". Omits facts that the message contains.
-  std::string why;       ///< The reason, or "expected 4, found 3", or both if the reason does not contain the values.
-                         ///< Empty if unknown.
+  std::string why;       ///< The reason, and "expected 4, found 3" unless the reason has them. May be empty.
 };
 /// \param names_rank  False if there is only one rank.
 ErrorLines lines_of(const Error& error, bool names_rank = true);

@@ -26,8 +26,7 @@ struct JsonLimits {
   int depth = 32;
   std::size_t keys = SIZE_MAX;    ///< The limit for one object.
   std::size_t values = SIZE_MAX;  ///< The limit for the document.
-  bool repeats_keys = false;      ///< The last value of a repeated key is used, as in Python. Never set for an
-                                  ///< ordered_json.
+  bool repeats_keys = false;      ///< Use the last of repeated keys, as Python does. Not for ordered_json.
 };
 
 /// The handler of nlohmann::json::sax_parse, and of any other parser that has the same events.
@@ -73,8 +72,7 @@ class JsonBuilder {
   const JsonLimits limits_;
   const JsonRefusal refusal_;
   std::vector<Json*> open_;                  ///< Open lists and objects, from the outermost one.
-  std::vector<std::set<std::string>> keys_;  ///< By open object, if `Json` is ordered, because that is not searched for
-                                             ///< keys.
+  std::vector<std::set<std::string>> keys_;  ///< Keys of open objects, if `Json` is ordered and cannot be searched.
   Json* slot_ = nullptr;                     ///< The value of the last key.
 };
 

@@ -166,8 +166,7 @@ std::span<Value*> mapping_items(const Value& value) {
 
 Value* find_key(const Value& mapping, std::string_view key) {
   const std::span<Value*> items = mapping_items(mapping);
-  for (std::size_t i = items.size() / 2; i-- > 0;) {  // Searches from the back, because Python keeps the last value of
-                                                      // equal keys.
+  for (std::size_t i = items.size() / 2; i-- > 0;) {  // Python keeps the last value of equal keys.
     const Value& candidate = *items[2 * i];
     if (candidate.is_string() && candidate.text() == key) return items[2 * i + 1];
   }

@@ -12,8 +12,7 @@ namespace shard {
 
 namespace {
 
-constexpr std::int64_t kHead = 64;  // The bytes before the elements in pinned and raw memory, for the count of
-                                    // overflows.
+constexpr std::int64_t kHead = 64;  // Bytes before the elements in pinned and raw memory: the count of overflows.
 
 }  // namespace
 

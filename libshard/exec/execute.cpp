@@ -219,8 +219,7 @@ class Worker {
   Buffer buffer_;
   const std::int64_t staging_bytes_;
   std::int64_t tile_ = 0;
-  std::int64_t element_bytes_ = 1;  ///< The size in the source's dtype, because the buffer contains elements before
-                                    ///< conversion.
+  std::int64_t element_bytes_ = 1;  ///< In the source's dtype: the buffer precedes the conversion.
   std::span<std::byte> staging_;
   TileBoxes boxes_;
   TileRecord record_;      ///< The record of the current tile so far.

@@ -40,20 +40,15 @@ struct ExecuteOptions {
   int threads = 1;
   std::int64_t max_memory_bytes = 64 << 20;
   bool checksums = false;                 ///< Compute the CRC-32 of every target storage.
-  std::optional<TileRange> tiles{};       ///< Copy only these tiles, a rank's share. The checksums then cover only its
-                                          ///< parts.
-  TileFeed* feed = nullptr;               ///< Provides tiles as they become ready, instead of `tiles`. It then covers
-                                          ///< all tiles.
-  LocalDisk* reflink_disk = nullptr;      ///< The disk on which reflinks may be tried, or null. Cloned bytes are not
-                                          ///< read.
+  std::optional<TileRange> tiles{};       ///< Copy only these, a rank's share. Checksums cover only its parts.
+  TileFeed* feed = nullptr;               ///< Provides all tiles as they become ready, instead of `tiles`.
+  LocalDisk* reflink_disk = nullptr;      ///< The disk for reflinks, or null. Cloned bytes are not read.
   BufferPool* pool = nullptr;             ///< The pool for buffers. Null: the call creates one.
   Device* device = nullptr;               ///< The device that permutes and converts tiles. Null: the workers do.
   SourceChecks* source_checks = nullptr;  ///< Receives everything that is read. Null: the call creates one.
-  TileLog* log = nullptr;                 ///< Receives the record of each tile, and lists tiles that need no copy.
-                                          ///< Null: none.
+  TileLog* log = nullptr;                 ///< Receives each tile, and lists those that need no copy. May be null.
   Framing* framing = nullptr;             ///< Frames to write with small storages. Null: none. Requires `checksums`.
-  std::stop_token stop{};                 ///< Checked between pieces. A stop request ends the call with Error
-                                          ///< kInterrupted.
+  std::stop_token stop{};                 ///< Checked between pieces. Ends the call with Error kInterrupted.
 };
 
 /// The value of PlanOptions::max_memory_bytes for a plan whose tiles go through a device, so that its buffers use at

@@ -51,8 +51,7 @@ class Framing {
   const Catalog& target_;
   const Writer& writer_;
   std::vector<std::uint8_t> is_own_;      ///< By storage. All 0 if storages have no frames.
-  std::vector<std::uint8_t> has_before_;  ///< By storage: whether the frame is written. Bytes rather than bits, because
-                                          ///< threads write neighbouring entries.
+  std::vector<std::uint8_t> has_before_;  ///< By storage: the frame is written. Bytes, as threads write neighbours.
   std::vector<std::uint8_t> has_after_;
   std::vector<std::uint32_t> in_order_;  ///< Storages that are placed, sorted by file and offset.
   std::vector<std::uint32_t> position_;  ///< By storage: its index in in_order_.

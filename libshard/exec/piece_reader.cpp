@@ -23,8 +23,7 @@ constexpr std::size_t kCachedBlock = 256 << 10;
 /// another without gaps.
 struct Staged {
   Numbers sides;                   ///< The sizes of the block.
-  Numbers strides;                 ///< Element strides in the buffer; 0 in a dimension in which the storage repeats
-                                   ///< elements.
+  Numbers strides;                 ///< Element strides in the buffer; 0 if the storage repeats elements.
   Numbers rows;                    ///< The block with size 1 in every joined dimension: one read per index.
   std::int64_t span_elements = 1;  ///< The length of one read.
 };

@@ -28,15 +28,12 @@ constexpr std::int64_t kStaging = 1 << 20;
 constexpr std::int64_t kLeastInParts = 8 << 20;  // Smaller reads are not divided among threads.
 constexpr std::int64_t kOwnPool = 64 << 20;
 constexpr std::int64_t kLeastToDecode = 1 << 20;
-constexpr std::int64_t kGridPanel = 16 << 20;  // The panel size for compressed pieces: enough work for every thread,
-                                               // and still within a cache.
+constexpr std::int64_t kGridPanel = 16 << 20;  // For compressed pieces: work for every thread, and fits a cache.
 constexpr std::int64_t kComparedBlock = 1 << 20;
-constexpr std::int64_t kLeastCopy = 1 << 20;  // The least memory for a copy in order (plan_copies).
-constexpr double kShortRead = 1024;           // In bytes. If reads are shorter on average, writing and reading a file
-                                              // is faster.
-constexpr std::size_t kStreamsAtOnce = 4;     // The number of decoders that are certain to be kept (ViewCache).
-constexpr std::int64_t kKeptOfStream = 4 << 20;  // The amount of decoded data that a decoder is certain to keep
-                                                 // (Decompressed).
+constexpr std::int64_t kLeastCopy = 1 << 20;     // The least memory for a copy in order (plan_copies).
+constexpr double kShortRead = 1024;              // In bytes. If reads are shorter on average, a file is faster.
+constexpr std::size_t kStreamsAtOnce = 4;        // The number of decoders that are certain to be kept (ViewCache).
+constexpr std::int64_t kKeptOfStream = 4 << 20;  // Decoded bytes that a decoder certainly keeps.
 
 /// The number of storage elements after which row-major order returns to the first one; 1 if it never does. It returns
 /// at a dimension of stride 0, and has then visited the span of all dimensions inside that one.

@@ -16,8 +16,7 @@ bool is_replica_of(const Piece& a, const Piece& b) { return a.offsets == b.offse
 void TileBoxes::lay_out(std::span<const Piece> to, const Box& tile) {
   boxes_.clear(), begins_.clear(), wanted_.clear(), numbers_.clear();
   const auto [first, last] = candidates(to, tile);
-  numbers_.reserve((last - first) * static_cast<std::size_t>(tile.dims) * 3);  // Prevents reallocation, because boxes
-                                                                               // point into it.
+  numbers_.reserve((last - first) * static_cast<std::size_t>(tile.dims) * 3);  // Boxes point into it.
   elements_ = 0;
   for (std::uint32_t i = first; i < last; ++i) {
     const Box common = intersect(tile, Box(to[i].offsets, to[i].sizes));

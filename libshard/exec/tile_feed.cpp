@@ -12,8 +12,7 @@ namespace shard {
 
 namespace {
 
-constexpr std::int64_t kLeastRun = 256;  ///< The least average length of a run, in bytes. The size of a record is then
-                                         ///< at most an eighth of its data.
+constexpr std::int64_t kLeastRun = 256;  ///< The least average run, in bytes: records then are at most an eighth.
 
 /// Extends `all` to the smallest box that contains both.
 void widen(Box& all, const Box& more) {

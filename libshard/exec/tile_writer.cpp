@@ -9,8 +9,7 @@ namespace shard {
 
 namespace {
 
-constexpr std::int64_t kLongestWrite = 8 << 20;  // Longer runs are split, so that a stop request need not wait for
-                                                 // long.
+constexpr std::int64_t kLongestWrite = 8 << 20;  // Longer runs are split, so that a stop is noticed soon.
 
 }  // namespace
 

@@ -21,8 +21,7 @@ namespace {
 struct Containers {
   std::vector<std::string> model{};    ///< Keys from the root to the model's tensors; empty: they are in no container.
   std::vector<BesideModel> beside{};   ///< Other containers that may hold a model.
-  std::vector<std::string> choices{};  ///< Not empty: several containers have a model, and no key identifies the right
-                                       ///< one.
+  std::vector<std::string> choices{};  ///< Several containers with a model, if no key identifies the right one.
 };
 
 /// Keys joined by '.', as names of tensors begin.

@@ -34,12 +34,10 @@ struct BesideModel {
 };
 
 struct ModelPart {
-  std::string container{};               ///< The container of the model's tensors, for example "model", "state.model".
-                                         ///< Empty: they are in none.
+  std::string container{};               ///< The container of the model's tensors: "model", ...; empty: none.
   std::vector<ModelTensor> tensors{};    ///< By name, then source rank.
   std::vector<std::uint32_t> objects{};  ///< Objects that are stored with the model's tensors.
-  std::int64_t other_tensors = 0, other_objects = 0;  ///< The numbers of entries of optimizers, schedulers and similar
-                                                      ///< states.
+  std::int64_t other_tensors = 0, other_objects = 0;  ///< Entries of optimizers, schedulers and the like.
   std::int64_t renamed = 0;                           ///< The number of tensors whose name differs from the source's.
   std::vector<std::string> warnings{};                ///< Warnings for model_reader's catalog, which the caller adds.
   std::vector<BesideModel> beside{};                  ///< Part of `other_tensors`.

@@ -18,8 +18,7 @@ namespace {
 
 constexpr std::string_view kMark = ".shardctl-";
 constexpr std::size_t kRandomDigits = 8;
-constexpr std::size_t kMaxNameBytes = 200;  ///< The limit on the part of DST's name in a sibling's, because the whole
-                                            ///< must fit into 255.
+constexpr std::size_t kMaxNameBytes = 200;  ///< The part of DST's name in a sibling's, which has at most 255.
 constexpr int kMaxFolderDepth = 4096;       ///< The limit on the parents that are checked.
 
 std::string random_digits() {

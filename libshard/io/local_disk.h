@@ -54,8 +54,7 @@ class LocalFolder {
   virtual bool link(const std::string& name, const std::string& new_name) = 0;
   /// Replaces a file by a different one in one step.
   virtual void rename_over(const std::string& name, LocalFolder& other, const std::string& other_name) = 0;
-  virtual void remove_all(const std::string& name) = 0;  ///< Removes a file, a link, or a folder. A missing entry is
-                                                         ///< not an error.
+  virtual void remove_all(const std::string& name) = 0;  ///< Removes a file, link or folder, if there is one.
   /// Removes an open folder of this one with its content. Its entry is kept if a different folder or file has the name
   /// by now.
   virtual void remove_folder(const std::string& name, LocalFolder& folder) = 0;

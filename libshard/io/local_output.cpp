@@ -495,8 +495,7 @@ class LocalOutput final : public Output {
   std::vector<std::function<void()>> undo_;  ///< Steps that roll back the commit, from the last to the first.
   std::string old_;                          ///< The old DST's name beside the new one, if it has one.
   bool is_old_aside_ = false;                ///< The old DST has that name and is to be removed at the end.
-  std::map<std::string, std::unique_ptr<LocalFolder>> folders_;  ///< By path below DST; "" is DST. Parents precede
-                                                                 ///< their children.
+  std::map<std::string, std::unique_ptr<LocalFolder>> folders_;  ///< By path below DST; "" is DST.
 };
 
 /// The entry on the way to a folder that is not a folder; empty if the way only ends early.

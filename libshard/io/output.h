@@ -107,8 +107,7 @@ class Output {
 
 /// Properties of a kind of output that a job must respect.
 struct OutputTraits {
-  bool whole_files = false;    ///< Each byte of a file is written by the rank that created its share of it, or else by
-                               ///< the owner. OutputPart::open is not available.
+  bool whole_files = false;    ///< Each file, or share of one, has one writer. OutputPart::open is unavailable.
   bool passes_blocks = false;  ///< Written bytes cannot be read back. OutputFile::on_block receives them instead.
   bool has_receipts = false;   ///< Each part's receipt must reach the root before it prepares the commit.
   bool has_notes = true;       ///< OutputPart::create_note is available.

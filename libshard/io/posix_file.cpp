@@ -266,8 +266,7 @@ std::optional<std::vector<std::string>> list(Descriptor folder) {
 
 void fail_reading(const std::string& path, const char* doing, int error_number) {
   if (error_number == ENOMEM) throw std::bad_alloc();
-  const bool is_limit = error_number == EMFILE || error_number == ENFILE;  // The limit on open files, which is not a
-                                                                           // property of this file.
+  const bool is_limit = error_number == EMFILE || error_number == ENFILE;  // Not a property of this file.
   Error error(is_limit ? ErrorCode::kResource : ErrorCode::kNotFound,
               fmt::format("{}: {}", doing, text_of(error_number)));
   error.in_file(path);

@@ -123,8 +123,7 @@ void check_resumed(const Left& left, const PreparedCopy& prepared, const CopyJob
   expect_same_job(head.job, prepared.journal->job);
 }
 
-constexpr std::int64_t kPartBytes = std::int64_t{5} << 30;  ///< The size limit of a rank's file if the layout does not
-                                                            ///< set one, as in vLLM.
+constexpr std::int64_t kPartBytes = std::int64_t{5} << 30;  ///< For a rank's file, if the layout sets no limit.
 
 /// The source tensors that a target needs, without duplicates.
 std::vector<std::uint32_t> needed_tensors(const Catalog& target) {
@@ -301,8 +300,7 @@ std::string fingerprint(const PreparedCopy& prepared, const Catalog& source, boo
   if (differ) {  // The data from which the plans of all ranks are made.
     for (const Storage& storage : source.storages) add(storage.offset, storage.bytes, storage.file);
     for (const Tensor& tensor : prepared.planned().tensors) add(tensor.source, tensor.dtype);
-    for (const Catalog* catalog : {&source, &prepared.planned()}) {  // A model map may permute elements within a
-                                                                     // storage, so positions are part of the hash.
+    for (const Catalog* catalog : {&source, &prepared.planned()}) {  // A map may permute the elements of a storage.
       for (const Chunk& chunk : catalog->chunks) {
         add(chunk.first, chunk.stored);
         for (const Dims dims : {chunk.offsets, chunk.sizes, chunk.strides}) hasher.update(std::as_bytes(dims.span()));

@@ -35,8 +35,7 @@ class CommitWatch final : public StepTraffic {
   bool move(Group& group, std::span<const std::int64_t> words) override;
 
  private:
-  static constexpr std::int64_t kCommitted = -1;  ///< A negative count means that the rank has no data to send, only
-                                                  ///< this state.
+  static constexpr std::int64_t kCommitted = -1;  ///< A state, not a count: the rank has no data to send.
 
   std::atomic<bool> is_own_{false};
   std::vector<bool> has_committed_;  ///< By rank, as of the last exchange.

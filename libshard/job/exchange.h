@@ -152,8 +152,7 @@ class Exchange final : public AwaitedTraffic, public TileFeed {
     PieceMemory memory;
     std::vector<BoxRequest> boxes;     ///< In the order of the memory.
     std::vector<std::int64_t> begins;  ///< The position of each box in the memory.
-    std::vector<RequestList> lists;    ///< Lists that are completely used. They are kept because they contain the
-                                       ///< boxes' numbers.
+    std::vector<RequestList> lists;    ///< Lists that are used up; they own the boxes' numbers.
     std::size_t taken = 0, packed = 0;
     bool is_packed() const { return packed == boxes.size(); }
   };
@@ -187,19 +186,15 @@ class Exchange final : public AwaitedTraffic, public TileFeed {
 
   // mutex_ guards everything below.
   enum class Tile : std::uint8_t { kLocal, kRemote, kWritten };
-  std::vector<Tile> tiles_;                    ///< By tile: it needs only its own rank, or also a different one, or an
-                                               ///< earlier run wrote it.
-  std::vector<std::int64_t> expect_, owe_;     ///< By rank: the number of boxes not yet received from it, and not yet
-                                               ///< sent to it.
+  std::vector<Tile> tiles_;                    ///< By tile. kRemote: other ranks have boxes of it.
+  std::vector<std::int64_t> expect_, owe_;     ///< By rank: boxes not yet received from it, and not yet sent.
   std::int64_t to_receive_ = 0, to_send_ = 0;  ///< The sums of the two.
-  bool is_known_ = false;                      ///< Whether the tiles of earlier runs, and therefore this rank's
-                                               ///< requests, are known.
+  bool is_known_ = false;                      ///< Tiles of earlier runs, and so the requests, are known.
   bool is_aborted_ = false, is_copied_ = false, is_over_ = false;
   int idle_ = 0;  ///< The number of threads that wait in `next`.
   std::exception_ptr failure_;
   std::int64_t next_local_ = 0, next_remote_ = 0;  ///< Numbers of tiles.
-  std::size_t remote_left_ = 0;                    ///< The number of tiles with boxes from other ranks that `next` has
-                                                   ///< not returned yet.
+  std::size_t remote_left_ = 0;                    ///< Tiles with boxes of other ranks that `next` has yet to return.
   std::deque<AwaitedTile*> ready_;
   std::map<std::int64_t, std::pair<ExchangeBatch*, AwaitedTile*>> given_;  ///< By tile, until the tile is done.
   std::deque<std::unique_ptr<ExchangeBatch>> batches_;

@@ -18,8 +18,7 @@ namespace shard {
 
 struct FileShares {
   std::vector<int> storage_ranks{};                   ///< By storage: the rank that fills it.
-  std::vector<std::vector<std::int64_t>> of_files{};  ///< By file: the begins of the ranks' shares, and the size.
-                                                      ///< Empty: its owner writes all of it.
+  std::vector<std::vector<std::int64_t>> of_files{};  ///< By file: begins of the ranks' shares, and the size; or empty.
 
   bool is_shared(std::uint32_t file) const { return !of_files.empty() && !of_files[file].empty(); }
   /// The share of a rank, which may be empty; of a file that is not shared, {0, 0}.

@@ -29,8 +29,7 @@ std::string seen_text(FileKind kind, std::int64_t bytes) {
 /// The distinct contributions of all ranks.
 struct GatheredPieces {
   std::vector<Bytes> pieces;
-  std::vector<std::vector<int>> ranks;  ///< By contribution: the ranks that have it, in rising order. Contributions are
-                                        ///< sorted by their first rank.
+  std::vector<std::vector<int>> ranks;  ///< By contribution: its ranks, rising. Sorted by their first.
 };
 
 /// A rank's description of its bytes, exchanged before they are sent.
@@ -94,8 +93,7 @@ GatheredPieces all_gather_dedup(Group& group, const Bytes& own) {
 }
 
 constexpr std::int64_t kBlock = 16 << 10, kSmallRead = 64 << 10, kLongestAsk = 1 << 20;
-constexpr std::int64_t kMostReplies = GroupStore::kMemoryBytes / 3;  ///< The limit on bytes that a rank sends, and on
-                                                                     ///< those that it receives, in one round.
+constexpr std::int64_t kMostReplies = GroupStore::kMemoryBytes / 3;  ///< Bytes from or to a rank in a round.
 constexpr std::size_t kBlocksKept = GroupStore::kMemoryBytes / 3 / kBlock, kAsksAtOnce = 64, kFilesServed = 64;
 
 /// Whether every store refuses a name in a folder.

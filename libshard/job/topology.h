@@ -49,8 +49,7 @@ struct Topology {
 
 /// The places to which ranks write: one for all ranks, one per rank, or one per group of ranks that share a folder.
 struct OutputPlaces {
-  std::vector<int> roots;  ///< By rank: the rank that creates and commits its place's output, which is the lowest rank
-                           ///< that writes there.
+  std::vector<int> roots;  ///< By rank: the lowest rank of its place, which creates and commits the output.
   bool is_one = true;      ///< All ranks write to one place. Otherwise no rank writes to another's files.
 
   bool is_root(int rank) const { return root(rank) == rank; }

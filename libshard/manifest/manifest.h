@@ -33,8 +33,7 @@ struct ManifestFile {
   std::string path;  ///< The path relative to the folder. For a single file, its name.
   std::int64_t bytes = 0;
   std::string blocks;         ///< The concatenated hashes of the file's blocks, in hexadecimal.
-  std::optional<int> rank{};  ///< The rank whose output folder contains the file. Empty if all ranks write to one
-                              ///< place.
+  std::optional<int> rank{};  ///< The rank whose output folder has the file; empty if all write to one.
 
   std::string_view block(std::int64_t index, HashAlgorithm algorithm) const {
     const std::size_t digits = hex_digits(algorithm);

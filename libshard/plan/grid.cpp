@@ -33,8 +33,7 @@ std::size_t at(int i) { return static_cast<std::size_t>(i); }
 /// Invariant: the tile has at most `elements`. At most log2(elements) steps plus one.
 void fill_balanced(Dims shape, const Order& from, const Order& to, std::int64_t elements, Numbers& tile) {
   std::fill_n(tile.begin(), shape.size(), std::int64_t{1});
-  const auto grow = [&](const Order& order, bool really) {  // Doubles a dimension if `really` is set. \returns the
-                                                            // run's length along `order`.
+  const auto grow = [&](const Order& order, bool really) {  // Grows only if `really`. \returns the run's length.
     std::int64_t run = 1;
     for (int i = shape.size(); i-- > 0;) {
       const int d = order[at(i)];

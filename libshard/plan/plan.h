@@ -35,25 +35,21 @@ struct Piece {
 struct Unit {
   DType from{}, to{};      ///< If equal, bytes are copied unchanged.
   bool is_line = false;    ///< One-dimensional and copied unchanged; each piece is one contiguous run of its storage.
-  bool is_stream = false;  ///< Reads compressed storages. Its dimensions are in decoding order, so that consecutive
-                           ///< tiles read the storages front to back.
+  bool is_stream = false;  ///< Reads compressed storages, front to back: dimensions are in decoding order.
   Dims shape;              ///< The shape of the whole unit.
   Dims tile;               ///< The shape of a full tile; edge tiles are smaller.
   std::uint32_t from_begin = 0, from_count = 0;  ///< A range of Plan::from_pieces, with one of each set of replicas.
-  std::uint32_t to_begin = 0, to_count = 0;      ///< A range of Plan::to_pieces. Replicas are kept, because each is
-                                                 ///< written.
+  std::uint32_t to_begin = 0, to_count = 0;      ///< A range of Plan::to_pieces; all replicas, which are written.
   std::int64_t first_tile = 0, tile_count = 0;
   std::uint32_t tensor = kNoIndex;  ///< Index in the target catalog; kNoIndex for a shared storage or joined tensors.
 };
 
 struct Plan {
-  std::vector<Unit> units;  ///< Sorted by target file and offset. Units from compressed storages follow, in the order
-                            ///< of the bytes that they read.
+  std::vector<Unit> units;  ///< By target file and offset; from compressed storages last, in reading order.
   std::vector<Piece> from_pieces, to_pieces;
   std::int64_t tile_count = 0;
   std::int64_t tile_bytes = 0;    ///< The size of the largest tile's buffer.
-  std::int64_t memory_bytes = 0;  ///< The largest total size of all workers' buffers, within
-                                  ///< PlanOptions::max_memory_bytes.
+  std::int64_t memory_bytes = 0;  ///< All workers' buffers, at most PlanOptions::max_memory_bytes.
   std::int64_t bytes_to_read = 0, bytes_to_write = 0;
   std::int64_t copies = 0;  ///< The number of overlapping pairs of a source and a target piece.
   std::shared_ptr<Arena> arena = std::make_shared<Arena>();
@@ -85,12 +81,10 @@ Box tile_box(const Unit& unit, std::int64_t number);
 struct PlanOptions {
   std::int64_t max_memory_bytes = 64 << 20;  ///< The size of all buffers of all workers together.
   int threads = 1;
-  bool checksums = false;  ///< Set if the copies are to be summed per target storage. No copy may then cover two
-                           ///< storages.
+  bool checksums = false;  ///< Copies are summed per target storage, so none covers two.
   /// Plans only data in source files of this rank, which no other rank can read. -1: everything.
   int only_rank = -1;
-  std::span<const int> readers{};  ///< By source file: the number of the rank that reads it, compared with `only_rank`.
-                                   ///< Empty: File::rank.
+  std::span<const int> readers{};  ///< By source file: the rank that reads it (`only_rank`). Empty: File::rank.
   /// By target storage: whether this rank writes it. Only data in those storages is planned. Empty: everything.
   std::span<const std::uint8_t> own_storages{};
   /// Chooses the replica to read (replicas are pieces of one box, in the order of ranks). Empty: the first.

@@ -89,8 +89,7 @@ class ThreadGroup final : public Group {
     meeting_->to[rank_] = to;
     meet();
     for (std::size_t i = 0; i < meeting_->size; ++i) {
-      const std::size_t sender = (rank_ + i) % meeting_->size;  // Each rank starts with a different sender, so that not
-                                                                // all read from one at once.
+      const std::size_t sender = (rank_ + i) % meeting_->size;  // Not all read from one at once.
       copy_or_break(meeting_->to[sender][rank_], from[sender], sender);
     }
     meet();

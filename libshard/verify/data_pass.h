@@ -105,8 +105,7 @@ class ReplicaCompare {
 
   const Reader& reader_;
   std::span<const ReplicaPair> pairs_;
-  Catalog catalog_;                     ///< Each chunk of a pair is a separate tensor: those of pair i are 2i and 2i +
-                                        ///< 1.
+  Catalog catalog_;                     ///< Each chunk of pair i is a tensor: 2i and 2i + 1.
   BufferPool first_pool_, other_pool_;  ///< A thread that reads two tensors at once needs two.
   Progress& progress_;
   Findings& findings_;
@@ -132,8 +131,7 @@ struct DecodedRun {
 struct PassParts {
   const Reader* reader = nullptr;
   const StatedFiles* stated = nullptr;
-  std::function<std::unique_ptr<RandomReader>(const PassFile& file)> open_other;  ///< Opens files that are not in the
-                                                                                  ///< catalog.
+  std::function<std::unique_ptr<RandomReader>(const PassFile& file)> open_other;  ///< Opens files outside the catalog.
   std::vector<PassFile> files;
   std::vector<DecodedRun> decoded;
   std::vector<ReplicaPair> pairs;

@@ -78,8 +78,7 @@ class Loading {
   TensorMemory memory_;
   Plan plan_;
   std::unordered_set<const void*> filled_;                  ///< Memory that is read into directly.
-  std::vector<std::pair<at::Tensor, at::Tensor>> staged_;   ///< All names of one memory except the first: filled
-                                                            ///< afterwards.
+  std::vector<std::pair<at::Tensor, at::Tensor>> staged_;   ///< Further names of one memory, filled afterwards.
   std::vector<std::pair<WantedValue, c10::IValue>> found_;  ///< The values that finish() assigns.
   LoadResult result_;
   std::string first_missing_;  ///< Name in the checkpoint.

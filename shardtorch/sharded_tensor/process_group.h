@@ -126,8 +126,7 @@ ProcessGroupPtr wrap_process_group(c10::intrusive_ptr<c10d::Backend> backend, st
                                    std::vector<int> ranks = {});
 
 struct InitOptions {
-  std::chrono::milliseconds timeout = std::chrono::minutes(5);  ///< The timeout of the rendezvous and of each
-                                                                ///< operation.
+  std::chrono::milliseconds timeout = std::chrono::minutes(5);  ///< For the rendezvous and each operation.
 };
 /// The only call needed by a program that a launcher started (torchrun, mpirun, srun; docs/ranks.md), or that runs as
 /// one process. It finds its rank in the environment, connects to the others through a store and makes the world the

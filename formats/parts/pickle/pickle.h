@@ -30,8 +30,7 @@ struct LoadOptions {
   std::function<bool(std::string_view module, std::string_view name)> allow;
   bool opaque_unknown = false;  ///< Globals that `allow` refuses are read as foreign_holder.h describes.
   bool suggest_opaque = false;  ///< The error for a refused global suggests Remedy::kOpaqueGlobals.
-  bool integer_ids = false;     ///< Persistent ids are integers, with which ranks number tensors in their messages. If
-                                ///< false, they are torch's tuples.
+  bool integer_ids = false;     ///< Persistent ids are integers, as in messages of ranks, not torch's tuples.
   std::vector<Value*>* persistent_ids = nullptr;  ///< Receives every kPersid, in the order of the pickle.
   /// Receives the original of each kOpaque: the global, or the call with everything that was added to it. Its parts may
   /// be opaque again. An object whose state was set twice has no entry.

@@ -58,8 +58,7 @@ struct FlatLayout {
   std::vector<FlatPiece> padding;               ///< All padding except `tail`.
   std::vector<std::int64_t> slices;             ///< By bucket: the number of elements of each part.
   std::vector<std::int64_t> used;               ///< By bucket: the number of elements up to the end of its last tensor.
-  std::int64_t tail = 0;                        ///< The number of padding elements at the last part's end that it does
-                                                ///< not store.
+  std::int64_t tail = 0;                        ///< The padding elements at the last part's end that are not stored.
 
   /// The number of elements of each part, including padding.
   std::int64_t part_size() const;

@@ -11,8 +11,7 @@ namespace shard {
 
 namespace {
 
-constexpr std::int64_t kSetPrograms = 1 << 14;  // The limit on instructions of one set's patterns, so that their
-                                                // automaton stays small.
+constexpr std::int64_t kSetPrograms = 1 << 14;  // Instructions of one set's patterns; keeps their automaton small.
 constexpr std::int64_t kAutomata = 64 << 20, kLeastAutomaton = 2 << 20, kMostAutomaton = 8 << 20;  // In bytes.
 
 }  // namespace

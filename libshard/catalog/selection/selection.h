@@ -19,8 +19,7 @@ struct SelectionOptions {
   std::vector<std::string> rename{};  ///< "REGEX=REPLACEMENT" with RE2 syntax and \1; replaces all matches. Split at
                                       ///< the first '=' without a backslash before it: `\=` in the pattern is a literal
                                       ///< '='.
-  std::vector<std::string> cast{};    ///< "GLOB=DTYPE" over resulting names. The first match applies. Globs with
-                                      ///< wildcards skip integers and bools.
+  std::vector<std::string> cast{};    ///< "GLOB=DTYPE" over new names; first match. Wildcards skip integers and bools.
   bool keep_objects = true;
 };
 

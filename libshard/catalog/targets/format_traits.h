@@ -9,16 +9,13 @@ namespace shard {
 struct FormatTraits {
   std::string_view name;
   bool pieces = false;                   ///< Can store boxes of tensors, not only whole tensors.
-  bool single_box_items = false;         ///< A rank's several boxes are several stored tensors (dcp), rather than one
-                                         ///< (torch-ranks).
+  bool single_box_items = false;         ///< Each box of a rank is a stored tensor (dcp), not all of them together.
   bool keeps_replicas = false;           ///< Each rank stores its copy. Otherwise, only the lowest rank does.
   bool keeps_empty = false;              ///< Empty pieces are written.
-  bool replicate_whole_tensors = false;  ///< Unsharded tensors and objects are in every rank's file. Otherwise, they
-                                         ///< are only in rank 0's.
+  bool replicate_whole_tensors = false;  ///< Unsharded tensors and objects are in every rank's file, not only rank 0's.
   bool objects = false;                  ///< Non-tensor values.
   bool sharing = false;                  ///< Shared storages, strides, views (torch). Then also `aliases`.
-  bool aliases = false;       ///< Tensors that are equal in storage, position, shape, strides and dtype are stored
-                              ///< once.
+  bool aliases = false;       ///< Tensors of equal storage, position, shape, strides and dtype are stored once.
   bool notes = false;         ///< Can store named texts next to the tensors: Catalog::metadata.
   bool many_files = true;     ///< Whole tensors may be spread over several files.
   bool mapped_ranks = false;  ///< Per-rank files with rank-specific tensors, which only a model map can produce.

@@ -10,8 +10,7 @@ namespace shard::kernels {
 namespace {
 
 constexpr std::uint64_t kLongestUnit = 16;
-constexpr std::int64_t kLeastSide = 8;  // The least side of a plane. A narrower one would leave most of a tile's
-                                        // threads idle.
+constexpr std::int64_t kLeastSide = 8;  // The least side of a plane; narrower ones leave threads idle.
 
 bool continues(const CopyDim& outer, const CopyDim& inner) {
   return outer.from == inner.from * inner.size && outer.to == inner.to * inner.size;

@@ -25,8 +25,7 @@ struct CopyShape {
   int count = 0;
   int unit_bytes = 1;      ///< The size of one load: 1, 2, 4, 8 or 16.
   std::int64_t units = 0;  ///< The product of the sizes.
-  bool is_tiled = false;   ///< Adjacent units in the target are far apart in the source, so planes are copied through
-                           ///< shared memory.
+  bool is_tiled = false;   ///< Target neighbours are far apart in the source: copied through shared memory.
 };
 
 /// Dimensions that continue each other on both sides are merged. A unit is as long as runs, strides and addresses

@@ -28,8 +28,7 @@ struct MapLink {
 struct LinkTargets {
   const Catalog& stored;
   std::span<const int> singles;               ///< The result of single_dims(stored).
-  std::span<const std::uint32_t> index_of{};  ///< By stored tensor of a link: its index in `stored`. Empty: the indices
-                                              ///< are equal.
+  std::span<const std::uint32_t> index_of{};  ///< By stored tensor of a link: its index in `stored`; empty: equal.
   const FlatBuffers* flat = nullptr;
   std::span<const std::uint32_t> buffer_of{};  ///< By buffer of `flat`: its index in `stored`.
 };

@@ -126,8 +126,7 @@ std::vector<DimRun> without_rotary(std::span<const DimRun> runs, MapPermute::Rot
         const bool has_first = k >= low && k < high, has_second = half + k >= low && half + k < high;
         if (!has_first && !has_second && (k >= low || low >= high)) break;
         if (!has_first && !has_second) {
-          k = low - 1;  // The part ends in the second half before the positions that it has in the first half, so skip
-                        // the gap between them.
+          k = low - 1;  // Skips the gap between its positions in the two halves.
           continue;
         }
         const std::int64_t j = has_first ? 0 : 1;

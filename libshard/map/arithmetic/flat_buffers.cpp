@@ -295,8 +295,7 @@ FlatBuffers::BucketPlaces FlatBuffers::add_buffers(const ModelMap& map, const Fl
     buckets.begins.push_back(sizes.back());
     sizes.back() = checked_add(sizes.back(), slice);
   }
-  std::int64_t rank = first.rank, stride = 1;  // `stride` is the difference between the ranks of adjacent coordinates
-                                               // on the axis.
+  std::int64_t rank = first.rank, stride = 1;  // `stride`: between neighbours on the axis.
   for (std::size_t axis = flatten.axis + 1; axis < map.mesh().size(); ++axis) stride *= map.mesh()[axis];
   for (std::int64_t part = 0; part < parts; ++part, rank += stride) {
     // Only the last part can lack padding at its end.

@@ -57,10 +57,8 @@ class FlatKeys {
 struct FlatLocal {
   std::size_t family = 0;
   std::string key;           ///< The model's stored name.
-  std::int64_t rank = 0;     ///< The rank with coordinate 0 on the flat axis. The tensor is shared by all ranks along
-                             ///< this axis.
-  std::uint32_t origin = 0;  ///< Identifies locals that may be replicas: the index of the logical tensor with which it
-                             ///< begins.
+  std::int64_t rank = 0;     ///< The rank with coordinate 0 on the flat axis, whose ranks share the tensor.
+  std::uint32_t origin = 0;  ///< Equal for possible replicas: the logical tensor with which they begin.
   Dims shape;
   DType dtype{};
 };

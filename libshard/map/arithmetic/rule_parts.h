@@ -37,8 +37,7 @@ struct RuleTensors {
   std::size_t rule = 0;
   std::vector<Sizes> shapes;             ///< By segment.
   std::vector<std::int64_t> stack;       ///< The number of positions of each stacked index.
-  std::optional<std::int64_t> padded{};  ///< The size to which a rule pads, if the stored tensor defines it instead of
-                                         ///< the document.
+  std::optional<std::int64_t> padded{};  ///< The size to which a rule pads, if the stored tensor defines it.
 
   std::int64_t stacked() const;  ///< The number of all positions; 1 without a stack.
 };

@@ -49,8 +49,7 @@ struct MapCut {
 
 struct MapConcat {
   int dim = 0;
-  std::vector<Expression> sizes{};  ///< One per segment. Empty: `is_equal`, or the sizes are known only from the
-                                    ///< logical tensors.
+  std::vector<Expression> sizes{};  ///< One per segment. Empty: `is_equal`, or those of the logical tensors.
   bool is_equal = false;
   Expression interleave{1};            ///< The number of groups.
   bool per_segment = false;            ///< Whether each segment is sharded separately.
@@ -127,11 +126,9 @@ struct MapRule {
   std::string where;                  ///< Used in messages, for example "rule 'qkv'".
   std::vector<NameTemplate> logical;  ///< The names of the segments.
   NameTemplate stored;
-  std::vector<NameTemplate> others{};    ///< Further stored names to which the same rule applies in reading, with the
-                                         ///< placeholders of `stored` in the same order.
+  std::vector<NameTemplate> others{};    ///< Further stored names in reading, with the same placeholders in order.
   std::optional<NameTemplate> beside{};  ///< A logical name. Without it, the rule produces nothing.
-  std::string match{};                   ///< A pattern of names that are copied unchanged. Empty: the rule uses
-                                         ///< templates.
+  std::string match{};                   ///< A pattern of names that are copied unchanged, instead of templates.
   bool drops = false;                    ///< Whether tensors that `match` names are dropped.
   std::optional<MapConcat> concat{};     ///< Set if there are several segments.
   std::vector<MapCut> shard{};
@@ -143,8 +140,7 @@ struct MapRule {
   std::optional<MapBlock> block{};
   std::optional<MapArithmetic> arithmetic{};  ///< Not of an alias, nor with tensors in flat buffers.
   ReduceRule reduce = ReduceRule::kEqual;
-  std::optional<DType> dtype{};      ///< The dtype of the stored tensor. Written tensors are converted to it; other
-                                     ///< dtypes are not read.
+  std::optional<DType> dtype{};      ///< The stored dtype: converted to when written; others are not read.
   bool is_alias = false;             ///< Whether its stored tensor repeats one that a different rule stores.
   bool optional = false;             ///< Whether it may match nothing.
   std::vector<MapCondition> when{};  ///< The rule applies only if all conditions are true.
@@ -155,8 +151,7 @@ struct MapRule {
 /// The distribution of an index's numbers over an axis, for names with `{NAME_local}` and `{NAME_chunk}`.
 struct MapIndex {
   std::string name;
-  std::optional<Expression> begin{};  ///< If set, names with numbers outside [begin, begin + count) do not match the
-                                      ///< rule.
+  std::optional<Expression> begin{};  ///< If set, a number must be in [begin, begin + count).
   std::optional<Expression> count{};
   std::optional<std::size_t> axis{};
   CutRule split = CutRule::kEven;
@@ -207,10 +202,8 @@ struct MapDocument {
   std::vector<MapState> states;
   std::vector<MapRefusal> refusals;
   std::optional<MapFlatten> flatten{};
-  bool copies_unmatched = false;  ///< Whether names that no rule matches are copied unchanged. If not, they are an
-                                  ///< error.
-  bool must_use_rules = true;     ///< Whether a rule that matches nothing is an error, unless it is optional. If not,
-                                  ///< it is a warning.
+  bool copies_unmatched = false;  ///< Names that no rule matches are copied unchanged, or are an error.
+  bool must_use_rules = true;     ///< A rule without a match is an error if it is not optional, or a warning.
 };
 
 /// Parses JSON or YAML (document_text.h).

@@ -38,8 +38,7 @@ struct MapFlatten {
   Expression align{1};
   std::optional<Expression> bucket_size{};
   std::vector<std::string> bucket_ends{};  ///< Stored names that end a bucket.
-  bool checks_padding = true;              ///< Whether padding must be zeros when it is read. It is written as zeros in
-                                           ///< any case.
+  bool checks_padding = true;              ///< Padding that is read must be zeros, which are always written.
   /// Logical names and shapes of the tensors, for reading. The names may have placeholders of indices with a count.
   std::vector<std::pair<NameTemplate, std::vector<Expression>>> shapes{};
 };

@@ -27,8 +27,7 @@ namespace shard {
 
 namespace {
 
-constexpr std::size_t kMaxPlacements = 1 << 20;  ///< The limit for all rules, because each rule has a placement for
-                                                 ///< every axis.
+constexpr std::size_t kMaxPlacements = 1 << 20;  ///< For all rules: each has a placement for every axis.
 
 void check_layout_keys(const JsonPlace& place, std::initializer_list<std::string_view> known) {
   const std::optional<std::string> key = place.other_key(known);

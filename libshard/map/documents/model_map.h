@@ -18,8 +18,7 @@ namespace shard {
 struct NameMatch {
   std::size_t rule = 0;
   std::size_t segment = 0;          ///< For a logical name.
-  std::vector<std::string> values;  ///< One text per placeholder of the side's template. For a `match` rule: the name
-                                    ///< itself.
+  std::vector<std::string> values;  ///< One text per placeholder of the side's template, or the whole name.
 };
 
 /// stored = logical * scale + add.

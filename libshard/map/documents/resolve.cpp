@@ -13,8 +13,7 @@ namespace shard {
 namespace {
 
 constexpr std::string_view kKey = "key";
-constexpr std::size_t kMaxCopiedBytes = 32 << 20;  ///< The limit on the size of rules, including the copies for all
-                                                   ///< states.
+constexpr std::size_t kMaxCopiedBytes = 32 << 20;  ///< For rules, including the copies for all states.
 
 void refuse(const MapDocument& document, const MapVariables& variables) {
   for (const MapRefusal& refusal : document.refusals) {

@@ -17,8 +17,7 @@ namespace shard {
 
 namespace {
 
-constexpr std::size_t kMaxWord = 1024;  ///< The limit on a text from a file name, because it may become part of many
-                                        ///< patterns.
+constexpr std::size_t kMaxWord = 1024;  ///< A text from a file name, which many patterns may contain.
 constexpr int kConfigDepth = 64;
 constexpr std::string_view kConfig = "config.json#", kArguments = "args.", kStored = "stored#", kLogical = "logical#";
 

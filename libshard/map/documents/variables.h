@@ -64,8 +64,7 @@ class MapVariables {
 
  private:
   std::vector<std::pair<std::string, MapValue>> values_;
-  std::vector<std::pair<std::string, std::string>> sources_;  ///< Names, and the sources from which each could have
-                                                              ///< come.
+  std::vector<std::pair<std::string, std::string>> sources_;  ///< Names, and their possible sources.
 };
 
 }  // namespace shard

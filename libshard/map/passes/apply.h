@@ -82,8 +82,7 @@ class AppliedMap {
   std::vector<std::string> warnings_;
   std::int64_t ranks_ = 1;
   std::shared_ptr<const FlatBuffers> flat_;  ///< Null if no tensor is in flat buffers.
-  std::uint32_t first_buffer_ = 0;           ///< The index in stored_ of the first buffer of flat_. The others follow
-                                             ///< it.
+  std::uint32_t first_buffer_ = 0;           ///< In stored_: the first buffer of flat_. The others follow it.
   std::vector<std::string> rank_files_;      ///< File names, by rank.
 };
 

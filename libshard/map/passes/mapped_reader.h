@@ -60,8 +60,7 @@ class MappedReader final : public Reader {
   Catalog catalog_;
   std::vector<bool> is_checked_;  ///< By tensor: whether it was located and everything comparable was compared.
   std::vector<bool> is_located_;  ///< By stored tensor.
-  std::vector<std::pair<std::uint32_t, std::uint32_t>> paddings_of_;  ///< Pairs of a stored tensor and a padding in it,
-                                                                      ///< sorted.
+  std::vector<std::pair<std::uint32_t, std::uint32_t>> paddings_of_;  ///< A stored tensor and a padding in it; sorted.
   std::vector<std::uint32_t> unread_;  ///< By padding: the number of its stored tensors that are not located yet.
   std::vector<bool> is_zero_;          ///< By padding: whether it was compared.
 };

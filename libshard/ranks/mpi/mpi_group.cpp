@@ -95,8 +95,7 @@ std::optional<int> PeerWatch::wait(std::chrono::nanoseconds pause) {
 
 using Clock = std::chrono::steady_clock;
 constexpr std::size_t kMessage = std::size_t{1} << 30;  // MPI's counts are ints.
-constexpr std::chrono::milliseconds kLook{100};         // The interval at which a long wait determines the rank that it
-                                                        // waits for.
+constexpr std::chrono::milliseconds kLook{100};         // How often a long wait finds the awaited rank.
 
 void check(int result, const char* doing) {
   if (result == MPI_SUCCESS) return;
