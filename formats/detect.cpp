@@ -24,8 +24,7 @@ std::string shown(const Source& source) {
   return source.paths.size() == 1 ? source.paths.front() : fmt::format("{} files", source.paths.size());
 }
 
-/// The format that the names suggest. Only for a source that no format recognises; the format's reader then reports the
-/// problem.
+/// The format that the names suggest. Only for a source that no format recognises; its reader then reports the problem.
 const Format* format_by_names(const Source& source) {
   const bool is_folder = is_one_folder(source);
   const std::vector<std::string> names = is_folder ? source.store->list(source.paths.front()) : source.paths;

@@ -88,8 +88,7 @@ std::int64_t number_in(const std::string& name) {
 
 bool has_word(std::string_view name, std::string_view word) { return name.find(word) != std::string_view::npos; }
 
-/// True for a name of an optimizer's state. A name that also mentions a model, such as model_and_optim, belongs to the
-/// model.
+/// True for a name of an optimizer's state. A name that also mentions a model, such as model_and_optim, is the model's.
 bool is_optimizers(std::string_view name) { return has_word(name, kOptimizer) && !has_word(name, kModel); }
 
 /// Orders models before other checkpoints, and optimizers last.

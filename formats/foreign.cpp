@@ -176,8 +176,7 @@ bool is_packed_tar(std::string_view path) {
   return std::ranges::any_of(kEnds, [&](std::string_view end) { return path.ends_with(end); });
 }
 
-/// The kind of a tar archive, which POSIX marks at byte 257; empty for other files. The first member identifies torch
-/// 0.1's.
+/// The kind of a tar archive, which POSIX marks at byte 257; empty for other files. Its first member tells torch 0.1's.
 std::string_view tar_kind(std::string_view head) {
   if (head.size() <= 262 || head.substr(257, 5) != "ustar") return {};
   constexpr std::array kMembers{"storages"sv, "sys_info"sv, "pickle"sv, "tensors"sv};

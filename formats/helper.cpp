@@ -49,8 +49,7 @@ std::optional<int> run_as_helper([[maybe_unused]] std::span<char*> arguments) {
 }
 
 bool has_call_filters() {
-  // The kernel checks the filter's address before anything that depends on it, so a null address fails without side
-  // effects.
+  // The kernel checks the filter's address before anything that depends on it, so a null address has no effect.
   return prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, nullptr, 0, 0) != 0 && errno == EFAULT;
 }
 

@@ -45,8 +45,7 @@ int dispatch(Session& session, const Request& request) {
 }
 
 /// Flushes stdout and checks it. A closed pipe is not an error, because its reader has seen enough; any other failure
-/// to write is one. A writing verb only warns, because its DST is complete even if the description could not be
-/// printed.
+/// to write is one. A writing verb only warns, because its DST is complete.
 void check_stdout(const Session& session, const Request& request) {
   if (!is_rank_zero(session)) return;  // Other ranks print no data.
   session.out.flush();

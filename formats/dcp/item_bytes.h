@@ -50,8 +50,7 @@ class FetchedFile : public RandomReader {
 };
 
 /// The decoded bytes of one item, as a file that starts at 0. No header records their number, so the constructor
-/// decodes the whole stream once. It keeps both ends, which a zip's reader needs. The middle is decoded again when it
-/// is read.
+/// decodes the whole stream once. It keeps both ends, which a zip's reader needs. A read of the middle decodes again.
 ///
 /// Threads: one. Memory: the zstd window while it decodes (at most 128 MiB; torch writes 2 MiB), then 128 KiB.
 class ZstdItem : public RandomReader {

@@ -49,8 +49,7 @@ class ItemStore {
   using Use = std::function<void(const std::shared_ptr<FetchedFile>& file, const Wanted& one)>;
   using Fail = std::function<void(Error& error, const Wanted& one)>;
   /// Calls `use` for each item in file order. The item's file has its front and end in memory.
-  /// \param fail  receives items whose file cannot be opened or whose bytes cannot be read. Empty: such an error is
-  ///   thrown.
+  /// \param fail  receives items whose file cannot be opened or whose bytes cannot be read. Empty: they are thrown.
   void for_each(std::vector<Wanted> wanted, const Use& use, const Fail& fail = {}) const;
 
   /// A tensor of a class that this build does not read.

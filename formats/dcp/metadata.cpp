@@ -194,8 +194,7 @@ class StorageDataReader {
     }
   };
 
-  /// The chunk of a tensor that starts at `offsets`, or null. If several chunks start there, the first one that is not
-  /// empty.
+  /// The chunk of a tensor that starts at `offsets`, or null. The first nonempty one of several.
   ChunkEntry* chunk_at(std::uint32_t tensor, Dims offsets) {
     if (corners_.empty()) index_corners();
     const std::uint32_t* found = corners_.find(Corner{tensor, offsets});
@@ -286,8 +285,7 @@ class StorageDataReader {
 ///
 /// The keys of storage_data name a tensor's chunks by their offsets. Chunks with equal offsets therefore share one
 /// location: equal boxes are replicas; for an empty and a non-empty box, the location belongs to the non-empty one.
-/// \throws Error kCorruption, kUnsupported  see parse_metadata. Cost: one hash look-up per item. Sizes are stored in
-///   `arena`.
+/// \throws Error kCorruption, kUnsupported  see parse_metadata. Cost: a look-up per item. `arena` owns the sizes.
 void read_storage_data(Arena& arena, MetadataClasses& classes, const Value& storage_data, const Targets& targets,
                        Metadata& metadata) {
   StorageDataReader(arena, classes, targets, metadata).run(storage_data);
@@ -381,8 +379,7 @@ class Parser {
     return chunk;
   }
 
-  /// A tuple (dtype, layout, requires_grad, memory format, pin_memory, ...) of at least five values, or a dict of the
-  /// same.
+  /// A tuple (dtype, layout, requires_grad, memory format, pin_memory, ...) of five or more values, or such a dict.
   void properties(const Value& value, TensorEntry& entry) {
     classes_.need(value, Class::kProperties);
     if (value.callee()->module() == kMetadataModule)

@@ -192,8 +192,7 @@ class MetadataDumper {
     end_object();
   }
 
-  /// checkpoint_id is omitted because it would reveal the writer's folder, save_id because equal inputs must give equal
-  /// files.
+  /// Omits checkpoint_id, which would reveal the folder, and save_id, because equal inputs must give equal files.
   void storage_meta() {
     begin_object(kModule, "StorageMeta");
     for (const std::string_view name : {"checkpoint_id", "save_id", "load_id"}) {

@@ -75,8 +75,7 @@ void add_copies(std::span<const Inner> copies, RankCopies& rank_copies, Catalog&
 }
 
 /// Appends the tensors that were found in loaded objects, and their storages. Tensors of one name on several ranks
-/// become one tensor if they are equal, otherwise one tensor per rank. kTensor values in the objects get the tensors'
-/// numbers.
+/// become one tensor if they are equal, otherwise one tensor per rank. kTensor values get their numbers.
 /// \param loaded  one entry per object of `objects`, which are sorted by name and rank
 /// \throws Error kCorruption  see CatalogBuilder::add_tensor. Cost: n log n in tensors.
 void add_inner_tensors(std::span<const ObjectEntry> objects, std::span<LoadedObject> loaded, ItemStore& items,
@@ -118,8 +117,7 @@ Value* plain_common(Arena& arena, const Value& common, Originals& originals) {
 
 /// Reads the torch.save file `name` in `folder`, which becomes the catalog's last file. Tensors and classes outside the
 /// list are opaque. \returns the dict; it is stored in the catalog's arena.
-/// \throws Error kCorruption, kUnsupported  with the file's name: as open_saved_file; or the file does not contain a
-///   dict.
+/// \throws Error kCorruption, kUnsupported  with the file's name: as open_saved_file; the file contains no dict.
 Value* read_common_file(const SourceStore& store, const std::string& folder, const std::string& name, Catalog& catalog,
                         Findings& findings, Originals& originals) {
   const std::shared_ptr<const RandomReader> file = store.open_below(folder, name);
@@ -300,8 +298,7 @@ std::int64_t ObjectItems::unread_bytes() const {
   return bytes;
 }
 
-/// A reshaped tensor is treated like a tensor without a path: a writer refuses it because it cannot write its original
-/// shape.
+/// A reshaped tensor is treated like a tensor without a path: no writer can write its original shape.
 void ObjectItems::hide_reshaped() {
   for (std::size_t i = 0; i < objects_.size(); ++i) {
     if (!objects_[i].is_reshaped) continue;

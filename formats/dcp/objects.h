@@ -93,8 +93,7 @@ inline constexpr std::int64_t kMaxKeptStorages = std::int64_t{64} << 20;
 void keep_storages(Arena& arena, const Value& common, const OpenItem& item, Originals& originals);
 
 /// A complete torch.save zip of an object. Opaque values are replaced by their originals (null: there are none), and
-/// the zip contains the storages of only those tensors. \throws Error kUnsupported  the object contains other opaque
-/// values.
+/// the zip has only their storages. \throws Error kUnsupported  the object contains other opaque values.
 std::string saved_object(const std::string& folder, const Value& value, const Originals* originals);
 
 }  // namespace shard::dcp

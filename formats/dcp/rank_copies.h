@@ -1,6 +1,4 @@
-/// \file
-/// Tensors that several ranks store whole under one name: replicas, or a separate value per rank. Inside formats/dcp
-/// only.
+/// \file Tensors that several ranks store whole under one name: replicas, or a value per rank. Inside formats/dcp only.
 #pragma once
 
 #include <cstdint>

@@ -55,8 +55,7 @@ class RunAdder {
   }
 
   /// Adds the run of one chunk. Its offsets but the last are the block's indices, so the block starts at index times
-  /// block size in every dimension. The last offset and size are the run in the block's row-major order, which is a few
-  /// boxes.
+  /// block size in every dimension. The last offset and size are the run in the block's row-major order: a few boxes.
   void add(const ChunkEntry& chunk, std::uint32_t stored) {
     const auto last = static_cast<int>(block_.size());
     std::vector<std::int64_t> corner(block_.size());

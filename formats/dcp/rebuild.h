@@ -37,9 +37,8 @@ struct RankMetadata {
 ///   are in the files of a different rank (kind rank_mismatch). Cost: n log n in entries.
 Metadata merge_ranks(std::vector<RankMetadata> ranks);
 
-/// Adds to `error` the files of two ranks whose chunks of one tensor overlap, if `error` is about an overlap.
-/// Cost: linear in the catalog, and quadratic in that tensor's chunks up to a limit; called only after a check has
-/// failed.
+/// Adds to `error` the files of two ranks whose chunks of one tensor overlap, if `error` is about an overlap. Cost:
+/// linear in the catalog, and quadratic in that tensor's chunks up to a limit; only after a failed check.
 void name_overlapping_ranks(Error& error, const Catalog& catalog);
 
 struct RebuildFrom {

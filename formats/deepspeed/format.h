@@ -20,8 +20,7 @@ bool wants_module(const OpenOptions& options);
 // Opens a DeepSpeed save: the files of model and optimizer states of ZeRO stages 0 to 3, or a universal
 // checkpoint made from them.
 
-/// True for a folder with DeepSpeed's files of states, and for one whose file `latest` names such a folder. Reads only
-/// names.
+/// True for a folder with DeepSpeed's files of states, or whose file `latest` names such a folder. Reads only names.
 bool detect(const Source& source);
 
 /// Opens the save: reads the pickles of all files, without their tensors.
@@ -42,8 +41,7 @@ std::unique_ptr<Reader> open_universal(const Source& source, const OpenOptions& 
 // Writes a DeepSpeed save for a different number of data-parallel ranks, or as a universal checkpoint.
 
 /// Lays out the same save for a different number of ranks. The stage, the forms and every object stay the same. The
-/// result is a folder for the engine's load_checkpoint: `latest` and the folder of the tag, with the files of each
-/// rank.
+/// result is a folder for the engine's load_checkpoint: `latest` and the folder of the tag.
 /// \throws Error  as open; kUnsupported  see regroup (groups.h).
 Rewrite repartition(const Source& source, const OpenOptions& open, const RewriteOptions& options);
 

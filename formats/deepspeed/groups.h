@@ -2,8 +2,7 @@
 /// The groups and the order of parameters in flat buffers: as a save records them, and as a different number of ranks
 /// requires them. Pure. Inside formats/deepspeed only.
 ///
-/// Source: deepspeed/runtime/zero/stage_1_and_2.py (_round_robin_reorder), stage3.py (_create_fp16_sub_groups) of
-/// 0.18.2.
+/// Source: deepspeed/runtime/zero/stage_1_and_2.py (_round_robin_reorder), stage3.py (_create_fp16_sub_groups), 0.18.2.
 #pragma once
 
 #include <cstddef>

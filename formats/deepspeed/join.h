@@ -64,9 +64,8 @@ struct RankEntries {
 bool holds_rules(const ModelStates& model);
 
 /// Adds the joined tensors of all ranks to `catalog`, by the rules of rank 0's universal_checkpoint_info. A parameter's
-/// states follow its rule, and an alias that of its parameter. Buffers count as equal on all ranks (a warning names
-/// them). The chunks of `catalog` are rebuilt; data-parallel rank D of model-parallel rank M becomes rank D * ranks +
-/// M.
+/// states follow its rule, and an alias that of its parameter. Buffers count as equal (a warning names them). The
+/// chunks of `catalog` are rebuilt; data-parallel rank D of model-parallel rank M becomes rank D * ranks + M.
 /// \pre the only other tensors in `catalog` are those of the objects' trees, in one chunk each
 /// \throws Error kUnsupported  there are no such rules, or JoinRules refuses them; ranks have different names.
 /// \throws Error kCorruption   shapes do not fit together (kind shape_mismatch).

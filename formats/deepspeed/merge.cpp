@@ -330,8 +330,7 @@ class Merge {
     out_.add_flat(name, {}, shape, lay_parted(numel, std::ssize(parts)), buffers, parts.front().view.dtype);
   }
 
-  /// Adds buffers, and the frozen parameters of stage 1, which only the module contains. Without an optimizer, adds all
-  /// of it.
+  /// Adds buffers, and the frozen parameters of stage 1, which only the module contains. Without optimizer: all of it.
   void add_module() {
     const ModelStates& model = save_.models.front();
     for (const auto& [name, view] : model.module.entries()) {

@@ -31,8 +31,7 @@ using FlatTensors = HashMap<std::string_view, const Value*>;
 
 /// Fills `catalog` with the entire content of the files of model-parallel ranks, for rewriting them. Tensors with parts
 /// on several data-parallel ranks get the names that `merge` uses, with the prefix "mp_rank_M." from rank 1 on. The
-/// trees of the model's states and of data-parallel rank 0's optimizer are complete; their tensors become kTensor
-/// values.
+/// trees of the model's states and of data-parallel rank 0's optimizer are complete, with kTensor values.
 /// \returns the tensors with parts on several ranks, one map per model-parallel rank. If `is_joined`, one map of the
 ///   joined tensors of all ranks (see join.h). \throws Error  as merge.
 std::vector<FlatTensors> merge_whole(Catalog& catalog, torch_save::SavedFiles& files, std::span<const Save> saves,

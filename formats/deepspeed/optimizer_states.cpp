@@ -173,8 +173,7 @@ class OptimizerReader {
     state->groups[group] = view;
   }
 
-  /// Reads torch's form, {"state": {group: ...}, "param_groups": ...}, or before DeepSpeed 0.5.10 a list of the groups'
-  /// states.
+  /// Reads torch's form, {"state": {group: ...}, "param_groups": ...}, or before 0.5.10 a list of the groups' states.
   Value* read_base(const Value& base) {
     std::vector<Value*> groups;
     if (!is_mapping(base)) {

@@ -1,6 +1,4 @@
-/// \file
-/// SaveReader: an open save, listed as named tensors or with the entire content of its files. Inside formats/deepspeed
-/// only.
+/// \file SaveReader: an open save, as named tensors or with all its files' content. Inside formats/deepspeed only.
 #pragma once
 
 #include <cstdint>

@@ -41,8 +41,7 @@ struct NewSpread {
 const Value* model_tree(Arena& arena, const NewSpread& spread, const RankParts& parts);
 const Value* optimizer_tree(Arena& arena, const NewSpread& spread, const RankParts& parts);
 
-/// A copy of a mapping with a different value under `key`; the mapping itself if the key is missing or its value is
-/// None.
+/// A copy of a mapping with a different value under `key`; the mapping itself if the key is missing or None.
 Value* with_value(Arena& arena, Value& mapping, std::string_view key, Value* value);
 
 }  // namespace shard::deepspeed

@@ -64,8 +64,7 @@ class UniversalReader final : public torch_save::SavedReader {
         .of_kind(FindingKind::kMissingFile);
   }
 
-  /// Checks that all data are whole. Parameters are; of data that only modules contain, rank 0's buffers count for all
-  /// ranks.
+  /// Checks that all data are whole. Parameters are; of data in modules only, rank 0's buffers count for all ranks.
   void check_module(const Save& save, bool wants_module) {
     const ModelStates& model = save.models.front();
     const auto refuse = [&](std::string_view what) {

@@ -43,8 +43,7 @@ struct FloatFields {
 /// How a string of fixed length is padded.
 enum class StringPadding : std::uint8_t { kNullTerminated, kNull, kSpace };
 
-/// A datatype. `inner` contains a compound's members, the base of an array or enum, or the element type of a variable
-/// length.
+/// A datatype. `inner` contains a compound's members, the base of an array or enum, or the type of a variable length.
 struct Type {
   TypeClass kind = TypeClass::kInteger;
   std::uint32_t bytes = 0;   ///< The size of one element, padding included.

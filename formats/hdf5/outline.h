@@ -54,8 +54,7 @@ class Outline {
     Path path;
   };
 
-  /// Adds a dataset with the elements of a tensor of `dtype` and `shape`, in `bytes` bytes at `offset`. \returns its
-  /// number.
+  /// Adds a dataset of a tensor of `dtype` and `shape`, in `bytes` bytes at `offset`. \returns its number.
   std::uint32_t add_dataset(DType dtype, Dims shape, std::int64_t offset, std::int64_t bytes);
   /// Adds a virtual dataset of the tensor. \returns its number.
   std::uint32_t add_virtual(DType dtype, Dims shape, std::int64_t bytes, std::vector<OutgoingBox> boxes);

@@ -279,8 +279,7 @@ class BoxCutter {
     return dataset_.stored[static_cast<std::size_t>(number)];
   }
 
-  /// Cells [begin, end), in row-major order of the box's cells, were never written. Adds as few boxes as possible for
-  /// them.
+  /// Cells [begin, end), in row-major order of the box's cells, were never written. Adds as few boxes as possible.
   void add_fill(std::int64_t begin, std::int64_t end) {
     if (begin < 0) return;
     std::vector<std::int64_t> step(counts_.size()), cells;

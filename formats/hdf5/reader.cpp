@@ -418,8 +418,7 @@ class Hdf5Reader final : public Reader {
     });
   }
 
-  /// The rank that a file records; -1 if none. It must match the one in its name, and the number of ranks that of the
-  /// master.
+  /// The rank that a file records; -1 if none. It must match its name, and the number of ranks that of the master.
   std::int32_t rank_of(std::string_view name, const RootNotes& notes) const {
     if (!notes.rank) return -1;
     if (notes.world_size != catalog_.world_size) {

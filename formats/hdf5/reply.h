@@ -2,8 +2,7 @@
 /// The messages between the parser's process and ours on their socket. Inside formats/hdf5 only.
 ///
 /// The child sends frames: a FrameHead and its payload. After kRead it waits for the blocks, which are sent without a
-/// head. The last frame is kDone or kFailure. Both processes run on one machine, so numbers are in the machine's own
-/// form.
+/// head. The last frame is kDone or kFailure. Numbers are in the machine's form, because both run on it.
 ///
 /// | frame | payload |
 /// |---|---|

@@ -138,8 +138,7 @@ Space Decoder::space() {
 
 std::int64_t elements_of(const Space& space) { return space.kind == SpaceKind::kNull ? 0 : checked_numel(space.shape); }
 
-/// Checks that there are as many bytes or strings as elements, or neither, because the parser does not read such a
-/// type.
+/// Checks that there are as many bytes or strings as elements, or neither, for types that the parser does not read.
 void check_content(const Type& type, const Space& space, std::size_t bytes, std::size_t strings) {
   const std::int64_t elements = elements_of(space);
   const auto is = [](std::size_t found, std::int64_t wanted) { return static_cast<std::int64_t>(found) == wanted; };

@@ -371,8 +371,7 @@ class FlatMerge {
     return true;
   }
 
-  /// Ranks with different experts are data-parallel ranks of the other parameters, whose buffers only the first of them
-  /// saves.
+  /// Ranks with different experts are data-parallel ranks of the other parameters, whose buffers only the first saves.
   bool is_elsewhere(std::size_t rank, std::size_t optimizer) const {
     const auto& states = save_.optimizers[rank].optimizers;
     return states.size() == 2 && optimizer == 0 && states[0].empty() && save_.ranks[rank].rank.expert > 0;
@@ -482,8 +481,7 @@ class Merge {
     }
   }
 
-  /// Adds the content of rank 0's file other than its part of the model. Random states are tensors that differ between
-  /// ranks.
+  /// Adds the content of rank 0's file other than its part of the model. Random states differ between ranks.
   void add_objects() {
     const RankStates& first = save_.ranks.front();
     HashSet<std::string> chunks;

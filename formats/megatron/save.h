@@ -46,8 +46,7 @@ bool is_save_folder(const SourceStore& store, const std::string& path);
 /// \throws Error kUnsupported  single files of a save.
 SaveFolder find_save_folder(const Source& source);
 
-/// Calls `visit` with the ranks of a save, pipeline stages slowest, tensor-parallel ranks fastest; it may throw to
-/// stop.
+/// Calls `visit` with the ranks of a save, stages slowest, tensor-parallel ranks fastest; it may throw to stop.
 void for_each_rank(const Arguments& arguments, const std::function<void(const Coordinates& rank)>& visit);
 
 /// "mp_rank_01_000": the pipeline's part exists if there are several stages, the experts' if there are several expert

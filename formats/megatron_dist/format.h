@@ -16,14 +16,12 @@ extern const Format kMegatronDistFormat;
 
 namespace megatron_dist {
 
-// Opens checkpoints of Megatron-Core's dist_checkpointing (torch_dist): folders of dcp's files and further
-// ones.
+// Opens checkpoints of Megatron-Core's dist_checkpointing (torch_dist): dcp's files and further ones.
 
 /// True for a folder whose metadata.json names torch_dist, and for a parent of such a folder: see find_checkpoint.
 bool detect(const Source& source);
 
-/// \throws Error kNotFound  the source does not contain a checkpoint. Other errors: as dcp::open, which reads the
-///   folder.
+/// \throws Error kNotFound  the source does not contain a checkpoint. Other errors: as dcp::open.
 std::unique_ptr<Reader> open(const Source& source, const OpenOptions& options);
 
 // Writes checkpoints that Megatron-Core loads: dcp's files, the common data, metadata.json.

@@ -182,8 +182,7 @@ class Content {
     return flat;
   }
 
-  /// Refuses parts of an item with tensors or unknown classes, because such an item can only be copied whole or dropped
-  /// whole.
+  /// Refuses parts of an item with tensors or unknown classes, because such items are copied or dropped whole.
   static void check_written(std::string_view name, const Value& value) {
     if (!holds(value, ValueKind::kOpaque)) return;
     throw Error(

@@ -26,8 +26,7 @@ namespace {
 
 constexpr std::int64_t kMaxLayoutBytes = 64 << 20;
 
-/// True for "ORG/NAME", the form of model names on the Hugging Face Hub: two parts, without a format's suffix, and not
-/// a path.
+/// True for "ORG/NAME", the form of model names on the Hugging Face Hub: two parts, no format's suffix, and no path.
 bool is_hub_name(std::string_view path) {
   const std::size_t slash = path.find('/');
   if (slash == 0 || slash == std::string_view::npos || slash != path.rfind('/') || slash + 1 == path.size())

@@ -29,8 +29,7 @@ std::unique_ptr<Reader> open(const Source& source, const OpenOptions& options);
 
 /// Makes the writer. `place` sets target.metadata["format"] to "pt" if it is missing, and "shardctl.aliases" if names
 /// share bytes in the source. \throws Error kUnsupported (from place)  a dtype that safetensors lacks, a name that is
-/// not UTF-8 or is "__metadata__", a header over 100,000,000 bytes; kInvalidArgument  several files for a single-file
-/// DST.
+/// not UTF-8 or is "__metadata__", a header over 100,000,000 bytes; kInvalidArgument  several files for one file.
 std::unique_ptr<Writer> make_writer(const WriteOptions& options);
 
 }  // namespace safetensors

@@ -195,8 +195,7 @@ class HeaderParser {
     if (json_.next_element(is_first)) json_.fail("data_offsets needs two numbers");
   }
 
-  /// \throws Error  for names that safetensors does not have. It has no position yet; `read_tensor` adds file and
-  /// tensor.
+  /// \throws Error  for names that safetensors lacks. `read_tensor` adds position, file and tensor.
   DType dtype_of(std::string_view name) const {
     const auto* found = std::ranges::find(kDTypes, name, &HeaderDType::name);
     if (found != kDTypes.end()) return found->dtype;
@@ -257,8 +256,7 @@ class HeaderParser {
     }
   }
 
-  /// Checks that, sorted by offset, each range starts at the end of the one before, and the last ends at the file's
-  /// end.
+  /// Checks that, sorted by offset, ranges are adjacent, and the last ends at the file's end.
   void check_ranges() {
     if (!std::ranges::is_sorted(ranges_)) std::ranges::sort(ranges_);
     std::int64_t at = 0;

@@ -79,8 +79,7 @@ class Journal final : public TileLog {
 
   const TileRecord* written_before(std::int64_t tile) const override;
   void add(TileRecord record) override;
-  /// Records the last tiles of an output that is kept for a later run. If this fails, the later run must copy them
-  /// again.
+  /// Records the last tiles of an output that is kept for a later run. If this fails, that run copies them again.
   void end() noexcept;
 
  private:

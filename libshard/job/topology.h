@@ -71,8 +71,7 @@ struct PlaceSpace {
   int root = 0;
   std::int64_t needed_bytes = 0, free_bytes = 0;
 };
-/// The space of all places, in rising order of roots. `owners` are the owners of the files. Collective. \throws Error
-/// kPeer
+/// The space of all places, in rising order of roots. `owners`: of the files. Collective. \throws Error kPeer
 std::vector<PlaceSpace> find_space(Group& group, const OutputPlaces& places, const std::vector<File>& files,
                                    const std::vector<int>& owners, std::int64_t own_free_bytes);
 

@@ -28,8 +28,7 @@ class BlockHashes {
  public:
   BlockHashes(std::int64_t bytes, HashAlgorithm algorithm);
   /// Hashes a piece of one block if all bytes before it in the block are hashed. \returns whether the piece is done. If
-  /// not, the caller must write the piece to `file`, and then call add_written. `file` is the file that contains all
-  /// pieces.
+  /// not, the caller must write the piece to `file`, and then call add_written. `file` contains all pieces.
   /// \throws Error kResource  from reading back
   bool add_next(std::int64_t offset_bytes, std::span<const std::byte> piece, FileWriter& file);
   /// Adds a piece that is already written. It is hashed now or later.

@@ -58,8 +58,7 @@ void write_layout(const Manifest& manifest, JsonWriter& out) {
 
 using nlohmann::json;
 
-/// The text around the sum, as manifest_text writes it. The document ends with it, so that the sum covers all other
-/// bytes.
+/// The text around the sum, as manifest_text writes it. It ends the document: the sum covers all other bytes.
 constexpr std::string_view kSumBegin = "\n \"sum\": \"", kSumEnd = "\"\n}\n";
 
 constexpr int kManifestDepth = 8;

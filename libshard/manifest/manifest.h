@@ -70,8 +70,7 @@ std::string source_digest(const std::vector<SourceFile>& files);
 /// Hashes a file's list of block hashes.
 std::string list_hash(const ManifestFile& file, HashAlgorithm algorithm);
 
-/// The text of the document. Its length does not depend on the hashes' values, so the length is known before the hashes
-/// are.
+/// The text of the document. Its length does not depend on the hashes' values, so it is known before them.
 std::string manifest_text(const Manifest& manifest);
 
 /// Parses and checks a manifest.

@@ -18,8 +18,7 @@ constexpr double kWriteCost = 4;
 // A larger tile must save 5 % of the calls. The smaller one stays in the CPU's cache, and differences of a few percent
 // are within the estimate's error.
 constexpr double kGain = 0.95;
-// Using one worker with all the memory is worthwhile only if it nearly halves the number of calls, because the others
-// wait.
+// Using one worker with all the memory is worthwhile only if it nearly halves the calls, because the others wait.
 constexpr double kAloneGain = 0.55;
 // One worker reads a compressed piece of up to this size, if its share of the memory can hold the piece.
 constexpr std::int64_t kWholePiece = 8 * kMiB;

@@ -21,8 +21,7 @@ struct TileLimits {
 };
 TileLimits tile_limits(const PlanOptions& options);
 
-/// Chooses a tile of `unit` that needs few I/O calls: about 1 MiB if runs are long, up to `full_bytes` if they are
-/// short.
+/// Chooses a tile of `unit` that needs few I/O calls: about 1 MiB if runs are long, or up to `full_bytes`.
 ///
 /// Candidates are slabs in the order of either side's strides. If the two orders differ, tiles with balanced sides are
 /// candidates too. A stream's tile contains whole source pieces, or slabs of one piece in its order if not even one
@@ -35,8 +34,7 @@ Dims choose_tile(Arena& arena, const Unit& unit, std::span<const Piece> from, st
 double estimate_reads(std::span<const Piece> from, const Numbers& tile, std::int64_t element_bytes,
                       std::int64_t staging_bytes);
 
-/// The number of tiles of a unit whose `shape` and `tile` are set. \throws Error kCorruption  the count exceeds 63
-/// bits.
+/// The tiles of a unit whose `shape` and `tile` are set. \throws Error kCorruption  the count exceeds 63 bits.
 std::int64_t count_tiles(const Unit& unit);
 
 }  // namespace shard

@@ -17,8 +17,7 @@ using Order = std::array<int, kMaxDims>;             ///< Dimensions, the slowes
 /// Dimensions from the largest stride to the smallest; equal ones keep their order.
 Order order_of(std::span<const std::int64_t> strides);
 
-/// Whether a source is read over the gaps between runs whose begins are `stride` apart and that span `run` elements
-/// each.
+/// Whether a source is read over the gaps between runs of `run` elements with begins `stride` apart.
 ///
 /// Reading a gap of a page that the view itself skips costs about as much as one more call, and the disk reads that
 /// page in any case. Elements that a tile skips within the view's own run of `piece_run` elements are read for other

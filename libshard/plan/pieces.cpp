@@ -138,8 +138,7 @@ Piece part_of(Arena& arena, const Piece& piece, const Box& part) {
 std::vector<Piece> parts_filled(Arena& arena, std::span<const Piece> to, std::span<const Piece> from) {
   std::vector<Piece> parts;
   for (const Piece& piece : to) {
-    // Finds by binary search the source pieces that may overlap, and keeps each nonempty intersection as a part of
-    // `piece`.
+    // Finds by binary search the source pieces that may overlap, and keeps nonempty intersections as parts of `piece`.
     const Box box(piece.offsets, piece.sizes);
     const auto [begin, end] = candidates(from, box);
     for (const Piece& source : from.subspan(begin, end - begin)) {

@@ -1,6 +1,4 @@
-/// \file
-/// An Output in an object store. Every file becomes an object by an upload in parts. None is visible before the
-/// commit.
+/// \file An Output in an object store. Files become objects, uploaded in parts and invisible before the commit.
 ///
 /// begin: an object beside DST, `DST.shardctl`, is the lock and lists the uploads; it is written only if there is none.
 /// Then nothing may exist at DST, and an upload is begun for each file. Parts of 8 MiB and more are sent in any order,

@@ -29,8 +29,7 @@ StoreRequest to_store_request(std::span<const std::byte> bytes);
 
 /// The name of the entry; its number changes with CStore, StoreListener, and the bytes of a request and of an error.
 inline constexpr char kStorePluginEntry[] = "shard_make_store_3";
-/// Creates the store. Returns false on errors. Ownership: the store is the caller's; the listener's place must outlive
-/// it.
+/// Creates the store. Returns false on errors. Ownership: the caller's; the listener's place must outlive it.
 using MakeStore = bool (*)(ConstBytes request, const StoreListener* listener, CStore* made, const ErrorSink* errors);
 
 }  // namespace shard

@@ -289,8 +289,7 @@ class DataPass::Worker {
     crc_ = 0;
   }
 
-  /// Adds a piece to the CRC-32s of its runs. Invariant: crc_ covers the part of run run_ that is in the unit before
-  /// `at`.
+  /// Adds a piece to the CRC-32s of its runs. Invariant: crc_ covers the unit's part of run run_ before `at`.
   void sum(const PassFile& file, const Unit& unit, std::int64_t at, std::span<const std::byte> piece) {
     const std::int64_t end = at + static_cast<std::int64_t>(piece.size());
     while (run_ < runs_.size() && runs_[run_].offset < end) {

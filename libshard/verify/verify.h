@@ -32,8 +32,7 @@ struct VerifyJob {
   Reader* reader = nullptr;             ///< Null: only the manifest's files can be read.
   const StatedFiles* stated = nullptr;  ///< Null: there is no manifest.
   const WholeHashes* hashes = nullptr;  ///< Null: there are none.
-  /// Whether replicas are each rank's own copy, which the format does not keep equal. If they differ, this is only a
-  /// warning.
+  /// Whether replicas are each rank's own copy, which the format does not keep equal. Differences are then warnings.
   bool ranks_may_differ = false;
   int threads = 1;
   std::int64_t max_memory_bytes = 64 << 20;
@@ -50,8 +49,7 @@ struct VerifyCounts {
 
 class Verification {
  public:
-  /// \param found  contains the findings from opening the reader, on every rank. Ownership: all arguments must outlive
-  ///   this.
+  /// \param found  has the findings from opening the reader, on every rank. Ownership: all arguments must outlive this.
   Verification(const VerifyJob& job, Group& group, VerifyFindings& found, Progress& progress);
   ~Verification();
   /// \throws Error  (here and below) only for failures that are not the source's fault

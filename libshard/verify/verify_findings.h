@@ -31,8 +31,7 @@ struct Finding {
 /// Collects findings. Threads: any may report. Every finding has a kind afterwards. Beyond kMost findings, only the
 /// count is kept. An error that is_unread (core/findings.h) accepts becomes Severity::kUnread, regardless of how it is
 /// reported.
-/// \throws Error kNotFound  the reported error is a failure of the system to read (permission, EIO), which is never a
-///   finding.
+/// \throws Error kNotFound  the system cannot read (permission, EIO), which is never a finding.
 class VerifyFindings final : public Findings {
  public:
   static constexpr std::size_t kMost = 100'000;

@@ -62,8 +62,7 @@ class C10dGroup final : public Group {
   void reduce_scatter(const at::Tensor& own, const at::Tensor& whole, c10d::ReduceOp how);
 
  private:
-  /// Runs an operation. If it fails, the group is broken. \throws Error kPeer  names the ranks that are missing, if
-  /// known.
+  /// Runs an operation. If it fails, the group is broken. \throws Error kPeer  names the missing ranks, if known.
   void run(const char* doing, const std::function<void()>& operation);
   /// The ranks that are missing in the operation that failed; empty if unknown.
   std::string find_missing();

@@ -42,8 +42,7 @@ struct WantedValue {
   std::function<void(c10::IValue)> assign;
 };
 
-/// Loads in three steps. An error before the last step changes no value, and an error before the second step changes no
-/// tensor.
+/// Loads in three steps. An error before the last step changes no value, one before the second step no tensor.
 class Loading {
  public:
   /// Ownership: `state` must outlive this.

@@ -1,6 +1,4 @@
-/// \file
-/// Checkpoints of sharded state. All ranks write one folder together, and any number of ranks can read their parts of
-/// it.
+/// \file Checkpoints of sharded state. All ranks write one folder together; any number of ranks can read their parts.
 #pragma once
 
 #include <torch/nn/module.h>
@@ -16,8 +14,7 @@
 
 namespace shard::checkpoint {
 
-/// Called by one worker at a time, with the number of bytes that this rank has done. An exception ends the call on all
-/// ranks.
+/// Called by one worker at a time, with the number of bytes that this rank has done. Exceptions end the call on all.
 using OnProgress = std::function<void(std::int64_t done_bytes, std::int64_t total_bytes)>;
 
 struct SaveOptions {

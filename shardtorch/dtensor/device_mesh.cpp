@@ -192,8 +192,7 @@ DeviceMeshPtr DeviceMesh::slice(const std::vector<std::string>& names) const {
 
 std::string DeviceMesh::str() const { return describe(device_type_, axes_); }
 
-/// Two meshes are the same if their ranks are in the same order in the same world; their groups may be different
-/// objects.
+/// Two meshes are the same if their ranks are in the same order in the same world, even with different groups.
 bool operator==(const DeviceMesh& a, const DeviceMesh& b) {
   return a.device_type_ == b.device_type_ && a.axes_ == b.axes_ && a.ranks_ == b.ranks_ && a.world_ == b.world_;
 }

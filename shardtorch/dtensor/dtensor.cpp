@@ -68,8 +68,7 @@ const DeviceMeshPtr& DTensor::device_mesh() const { return impl().mesh; }
 const Placements& DTensor::placements() const { return impl().layout.placements; }
 const TensorLayout& DTensor::layout() const { return impl().layout; }
 
-/// The gradient of the result has `grad_placements`; on its way back it is redistributed to the placements of this
-/// tensor.
+/// The gradient of the result has `grad_placements`; backward redistributes it to this tensor's.
 at::Tensor DTensor::to_local(const std::optional<Placements>& grad_placements) const {
   const DTensorImpl& own = impl();
   if (!grad_placements || !own.mesh->is_member()) return own.local;

@@ -41,8 +41,7 @@ struct FromLocalOptions {
   /// Compares sizes and dtypes over the ranks, and copies the elements of the first rank of each axis that replicates
   /// into the tensors of its others. A collective.
   bool run_check = false;
-  /// The whole tensor's shape. Required if ranks have parts of different sizes; otherwise computed from the local
-  /// shape.
+  /// The whole tensor's shape. Required if ranks have parts of different sizes; otherwise computed.
   std::optional<Sizes> shape{};
   /// Strides in elements, with `shape`; row-major if not given.
   std::optional<Sizes> strides{};
@@ -51,8 +50,7 @@ struct FromLocalOptions {
 struct RedistributeOptions {
   /// The dtype of the result. Elements are converted before they are sent. Nothing: the tensor's own dtype.
   std::optional<at::ScalarType> forward_dtype{};
-  /// The dtype in which gradients are sent back, before they are converted to the tensor's own dtype. Nothing: no
-  /// change.
+  /// The dtype in which gradients are sent back, before their conversion to the tensor's. Nothing: no change.
   std::optional<at::ScalarType> backward_dtype{};
   /// A different mesh of the same world. The call is then a collective of the world, autograd records nothing, and the
   /// result is a leaf. Null, or an equal mesh: the tensor's own mesh.

@@ -47,8 +47,7 @@ DeviceMeshPtr common_mesh(at::ArrayRef<c10::IValue> args, const c10::FunctionSch
   return mesh;
 }
 
-/// A plain tensor counts as a replica on every rank, so only a number is accepted: larger ones could differ between
-/// ranks.
+/// A plain tensor counts as a replica on every rank, so it must be a number: larger ones could differ.
 Operand operand_of(const at::Tensor& tensor, const OperatorCall& call) {
   const DTensor own = DTensor::of(tensor);
   if (own.defined()) return {own.layout(), static_cast<std::int64_t>(tensor.dtype().itemsize())};

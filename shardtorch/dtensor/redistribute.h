@@ -1,6 +1,4 @@
-/// \file
-/// Transfers the elements of a redistribution from one layout to another, with autograd. Inside shardtorch/dtensor
-/// only.
+/// \file Transfers the elements of a redistribution between layouts, with autograd. Inside shardtorch/dtensor only.
 #pragma once
 
 #include <ATen/core/Tensor.h>

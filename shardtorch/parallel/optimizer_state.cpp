@@ -280,8 +280,7 @@ NamedStates named_states(const torch::nn::Module& module, const Optimizer& optim
       states.by_name[local.name].slots.push_back(slots_of(*state->second));
     }
   }
-  // With several groups, or if some parameters are in no group, this rank cannot know the group on the ranks with a
-  // shard.
+  // With several groups, or if some parameters are in no group, this rank cannot know that of ranks with a shard.
   const bool has_all = states.groups.size() == 1 && optimizer.param_groups().front().params().size() == known.size();
   if (has_all) states.groups.front() = with_those_of_other_ranks(module, std::move(states.groups.front()));
   return states;

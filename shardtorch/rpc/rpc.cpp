@@ -39,8 +39,7 @@ class Meeting {
   /// \throws c10::Error  "RPC: worker 2 did not connect within 2000 ms", or the store's own error.
   std::vector<Bytes> all_gather(std::span<const std::byte> own);
   void barrier() { all_gather({}); }
-  /// Ends the meeting. Worker 0 waits for the last message of each other worker, because the store often lives in its
-  /// process.
+  /// Ends the meeting. Worker 0, whose process often has the store, waits for the last message of each other worker.
   /// \throws c10::Error  as all_gather, in worker 0.
   void leave();
 

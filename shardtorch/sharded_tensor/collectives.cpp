@@ -29,8 +29,7 @@ at::Tensor packed(const ProcessGroup& group, const at::Tensor& tensor) {
   return tensor.resolve_conj().resolve_neg().contiguous().to(group.preferred_device());
 }
 
-/// The destination of a tensor's elements: the tensor itself if the transport can write to it, otherwise a temporary
-/// copy.
+/// The destination of a tensor's elements: the tensor itself if the transport can write to it, or a temporary copy.
 class Landing {
  public:
   Landing(const ProcessGroup& group, at::Tensor tensor) : tensor_(std::move(tensor)) {

@@ -19,8 +19,7 @@ using Result = std::optional<c10::IValue>;
 
 bool is_given(Args args, std::size_t index) { return index < args.size() && !args[index].isNone(); }
 
-/// The arguments dtype, layout, device, pin_memory and memory_format at the end of each schema, from argument `first`
-/// on.
+/// The arguments dtype, layout, device, pin_memory and memory_format at the end of each schema, from `first` on.
 CreateOptions options_like(const ShardedTensor& tensor, Args args, std::size_t first) {
   CreateOptions options;
   options.process_group = tensor.process_group();

@@ -75,8 +75,7 @@ ShardedTensorMetadata deserialize_metadata(const std::string& bytes);
 /// factor log n.
 void check_no_overlap(const std::vector<ShardMetadata>& shards);
 
-/// Checks that shards are inside a tensor of that size (except offsets of a shard without elements) and cover it by
-/// volume.
+/// Checks that shards are inside a tensor of that size (except offsets of empty ones) and cover it by volume.
 /// \throws c10::ValueError  a negative number, "Rank of tensor is ...", "Shard offset ... exceeds tensor dim", "... do
 ///   not cover the entire tensor".
 void check_tensor(const std::vector<ShardMetadata>& shards, at::IntArrayRef size);

@@ -37,8 +37,7 @@ void check_shardable(const std::string& path, const at::Tensor& tensor) {
                     " to be a Tensor, but found ", kind_of(tensor));
 }
 
-/// Checks the arguments of shard_parameter before anything is sent. `parameter` is null if the module has none of that
-/// name.
+/// Checks the arguments of shard_parameter before anything is sent. `parameter` is null if the module has none.
 void check_parameter(const torch::nn::Module& module, const std::string& name, const at::Tensor* parameter,
                      const at::Tensor& member) {
   SHARD_CHECK_ATTRIBUTE(parameter != nullptr, type_name(module), " has no attribute `", name, "`");

@@ -24,8 +24,7 @@ bool all_on(const ShardedTensorMetadata& metadata, c10::DeviceType type) {
   });
 }
 
-/// The destination of shards. For other ranks only the kind of device is known, so placements of that kind do not
-/// change.
+/// The destination of shards. For other ranks only the kind of device is known, so such placements do not change.
 struct Move {
   std::optional<at::Device> device;  ///< Nothing: no placement changes.
   const ProcessGroup& group;

@@ -97,8 +97,7 @@ class World {
   virtual ~World() = default;
   virtual int rank() const = 0;
   virtual int size() const = 0;
-  /// A Group of these ranks, only for its members. All members call it with the same name and backend ("": the world's
-  /// own).
+  /// A Group of these ranks, only for its members. All members pass the same name and backend ("": the world's own).
   /// \throws c10::ValueError  this rank is not a member; c10::Error  the backend is not available.
   virtual std::shared_ptr<Group> make_group(const std::string& name, const std::vector<int>& ranks,
                                             const std::string& backend) = 0;
@@ -110,8 +109,7 @@ class World {
 /// libshard_nccl.so and GPUs are available (set the CUDA device first); its groups may use either. One store may serve
 /// several worlds, one after another. Threads: `make_group`, as Group. Ranks that are threads of one process should use
 /// make_thread_worlds, because torch 2.11's flight recorder exists once per process and has a race if several Gloo
-/// groups enqueue at once, unless TORCH_FR_BUFFER_SIZE=0 is set. The first group over Gloo sets the variable if it is
-/// not set.
+/// groups enqueue at once, unless TORCH_FR_BUFFER_SIZE=0 is set. The first group over Gloo sets it if it is not set.
 /// \throws c10::Error  the backend is not available; Error kPeer  a rank does not connect.
 std::shared_ptr<World> make_c10d_world(const std::string& backend, c10::intrusive_ptr<c10d::Store> store, int rank,
                                        int size, std::chrono::milliseconds timeout);

@@ -184,8 +184,7 @@ class ShardedTensor : public ShardedTensorBase {
   /// \throws c10::Error  a memory format other than preserve and contiguous.
   ShardedTensor cpu(at::MemoryFormat memory_format = at::MemoryFormat::Preserve, ProcessGroupPtr group = nullptr) const;
   /// Moves to the current CUDA device. Always returns a new object, which shares local tensors that are already there.
-  /// Placements of other ranks that are not on a CUDA device become this rank's device, because theirs are unknown
-  /// here.
+  /// Placements of other ranks that are not on a CUDA device become this rank's device, as theirs are unknown.
   /// \throws c10::Error  no CUDA; a device other than the current one; an unsupported memory format.
   ShardedTensor cuda(std::optional<at::Device> device = std::nullopt, bool non_blocking = false,
                      at::MemoryFormat memory_format = at::MemoryFormat::Preserve,

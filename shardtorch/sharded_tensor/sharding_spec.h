@@ -105,8 +105,7 @@ ShardingSpecPtr enumerable_spec(std::vector<ShardMetadata> shards);
 /// `spec` as a chunk spec, or null.
 const ChunkShardingSpec* as_chunk(const ShardingSpec& spec);
 
-/// A chunk spec if its boxes are exactly these, with placements ordered by offset; otherwise an enumerable spec of the
-/// list.
+/// A chunk spec if its boxes are exactly these, with placements ordered by offset; otherwise an enumerable spec.
 /// \throws c10::ValueError  errors of EnumerableShardingSpec.
 ShardingSpecPtr infer_spec(const std::vector<ShardMetadata>& shards);
 

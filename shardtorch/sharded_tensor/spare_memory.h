@@ -19,8 +19,7 @@ class SpareMemory {
 
   SpareMemory();
   /// A tensor as from `at::empty`, in the kept memory if that has the right number of bytes. When the last user
-  /// releases the tensor's memory, this object keeps it instead of the previous one, provided that this object still
-  /// exists.
+  /// releases the tensor's memory, this object keeps it instead of the previous one, if this object still exists.
   at::Tensor take(at::IntArrayRef sizes, const at::TensorOptions& options);
   /// Keeps the tensor's memory instead of the previous one, if the tensor is its only user and LibTorch's CPU allocator
   /// created it.

@@ -402,8 +402,7 @@ std::vector<std::string> with_joined_dtype(std::vector<std::string> arguments) {
   return arguments;
 }
 
-/// The files that options name, including --config and --log-file, but not SRC and --hf-ref. Built-in maps do not
-/// count.
+/// Files named by options, including --config and --log-file, but not SRC and --hf-ref. Built-in maps do not count.
 std::vector<std::string> named_inputs(const CommonOptions& common, const Request& request) {
   std::vector<std::string> inputs;
   const LayoutRequest& layout = request.write.layout;

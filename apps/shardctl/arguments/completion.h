@@ -11,8 +11,7 @@ namespace shard::app {
 /// "bash", "zsh" and "fish".
 std::vector<std::string_view> shell_names();
 
-/// A script for the shell to source. It completes verbs, the options of each verb, the words that an option takes, and
-/// files.
+/// A script for the shell to source. It completes verbs, their options, the words that options take, and files.
 /// \pre `shell` is one of shell_names().
 std::string completion_script(std::string_view shell);
 

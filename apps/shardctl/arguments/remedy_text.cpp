@@ -87,8 +87,7 @@ std::string read_instead(const std::string& path, const Suggestion& suggestion, 
   return is_replaced ? line : std::string();
 }
 
-/// The command that unpacks `path`: an archive into a folder, any other file into a file. The target's name lacks the
-/// suffix.
+/// The command that unpacks `path`: an archive into a folder, any other file into a file. The target has no suffix.
 std::string unpack_line(const std::string& path, const std::string& program) {
   constexpr std::string_view kUnzip = "unzip ";
   if (program.starts_with(kUnzip)) return fmt::format("unzip {} {}", shell_quoted(path), program.substr(kUnzip.size()));

@@ -30,8 +30,7 @@ extern const std::string_view kPageScript;  ///< The scripts, concatenated.
 
 namespace {
 
-/// Counts the bytes of a stream and writes them if there is a file. Streams swallow exceptions, so this keeps the
-/// first.
+/// Counts the bytes of a stream and writes them if there is a file. Keeps the first exception, which streams swallow.
 class FileBuffer final : public std::streambuf {
  public:
   explicit FileBuffer(FileWriter* file) : file_(file) {}

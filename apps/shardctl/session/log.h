@@ -1,7 +1,5 @@
-/// \file
-/// The log of -v, -vv and --log-file. It is opened only if one of them is given, so that other runs start at once. Each
-/// line is appended to the file in one write. No buffer could lose lines when a signal arrives, and ranks may share a
-/// file.
+/// \file The log of -v, -vv and --log-file. It is opened only if one of them is given, so that other runs start at
+///   once. Each line is appended to the file in one write, so signals lose no lines and ranks may share a file.
 #pragma once
 
 #include <memory>

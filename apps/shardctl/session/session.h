@@ -74,8 +74,7 @@ struct Session {
   std::function<void(int rank, std::string_view step)> on_step{};
   /// The ranks of this job; verbs use it through ranks.h. Ownership: outlives the session.
   Group* group = &solo_group();
-  /// With --local-input: the files of SRC on all ranks, during a step that all ranks take (on_all_ranks). Otherwise
-  /// null.
+  /// With --local-input: the files of SRC on all ranks, in a step of all ranks (on_all_ranks). Otherwise null.
   GroupStore* peer_store = nullptr;
   /// The source files that this rank opened, to be rechecked after reading. Null: no check.
   const WatchedStore* watched = nullptr;

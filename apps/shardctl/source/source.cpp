@@ -61,8 +61,7 @@ bool matches_any(const std::string& glob, const std::vector<const Catalog*>& cat
   return used.front();
 }
 
-/// Checks --ranks-expected for every format. Missing ranks are found by the readers of formats in which a rank can be
-/// missing.
+/// Checks --ranks-expected for every format. Readers find missing ranks.
 void check_ranks(const OpenSource& source, std::int64_t expected, bool may_lack_ranks, Findings& findings) {
   const std::optional<std::int64_t> ranks = source.catalog().world_size;
   if (!ranks && !may_lack_ranks) {

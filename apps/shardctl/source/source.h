@@ -65,8 +65,7 @@ Selection choose(const Catalog& catalog, const SelectionOptions& options);
 /// The same, but an --include may match nothing.
 Selection choose_unchecked(const Catalog& catalog, const SelectionOptions& options);
 
-/// \throws Error kInvalidArgument  a glob in `include` matches nothing in any of the catalogs, with the most similar
-///   name.
+/// \throws Error kInvalidArgument  a glob in `include` matches nothing in the catalogs, with the most similar name.
 void check_include(const std::vector<const Catalog*>& catalogs, const SelectionOptions& options);
 
 /// Indices of the selected tensors in the source, for Reader::locate.

@@ -93,8 +93,7 @@ void join_runs(std::vector<Line>& lines, std::vector<Numbered>& alike) {
   }
 }
 
-/// Joins lines that differ only in the slot that precedes `later` other slots. \returns whether any line has such a
-/// slot.
+/// Joins lines that differ only in the slot before `later` other slots. \returns whether any line has such a slot.
 bool join_slot(std::vector<Line>& lines, std::size_t later) {
   HashMap<std::string, std::vector<Numbered>> alike;
   for (std::uint32_t i = 0; i < lines.size(); ++i) {

@@ -47,8 +47,7 @@ void for_each_block(const Session& session, BlockReader& elements, const Each& e
   }
 }
 
-/// The header of a .npy file: magic, version, length and a Python dict, padded so that the data begins at a multiple of
-/// 64.
+/// The header of a .npy file: magic, version, length and a Python dict, padded to a multiple of 64.
 std::string npy_header(DType dtype, const std::vector<std::int64_t>& shape) {
   constexpr std::size_t kLead = 10;
   std::string dict = fmt::format("{{'descr': '{}', 'fortran_order': False, 'shape': ({}{}), }}", dtype_row(dtype).numpy,

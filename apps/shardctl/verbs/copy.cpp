@@ -127,8 +127,7 @@ std::string options_digest(const Session& session, const CopyRequest& request, c
   return hasher.finish_hex();
 }
 
-/// The manifest that the options request; nothing without --checksum and --if-changed. Reads the ends of the source's
-/// files.
+/// The requested manifest; nothing without --checksum and --if-changed. Reads the ends of the source's files.
 /// \param beside  other files that influence the output
 /// \throws Error kNotFound  a path of the source does not exist
 std::optional<ManifestRequest> manifest_request(const Session& session, const CopyRequest& request,
@@ -248,8 +247,7 @@ bool is_cut_by_map(const Session& session, const std::string& to_map, const Targ
   return form.format->traits.mapped_ranks || form.format == &map_format(map.files_of_ranks().container);
 }
 
-/// The traits of files with each rank's own tensors: no objects, and no sharing of storages, which the files do not
-/// own.
+/// The traits of files with each rank's own tensors: no objects, and no sharing of storages.
 FormatTraits traits_of_own_tensors(std::string_view format) {
   return {.name = format, .pieces = true, .many_files = false, .mapped_ranks = true};
 }

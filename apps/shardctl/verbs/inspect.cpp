@@ -18,8 +18,7 @@ namespace {
 /// If reading the values of objects would take more than this, only --json shows them.
 constexpr std::int64_t kMaxObjectBytes = 1 << 20;
 
-/// Loads values for the text output if they are cheap to read. An unreadable value does not prevent the rest of the
-/// output.
+/// Loads values for the text output if they are cheap to read. Unreadable values do not prevent the rest.
 void load_cheap_objects(Session& session, const OpenSource& source) {
   if (source.reader->unread_object_bytes() > kMaxObjectBytes) return;
   try {

@@ -369,8 +369,7 @@ bool is_checkpoint(const SourceStore& store, const std::string& path) {
          store.status(path).kind == FileKind::kFolder;
 }
 
-/// Runs `work` for this rank's share of `count` indices, on its threads. A failure that is the source's fault is a
-/// finding.
+/// Runs `work` for this rank's share of `count` indices, on its threads. A failure of the source is a finding.
 void for_own_share(const Session& session, std::size_t count, VerifyFindings& found, const std::stop_token& stop,
                    const std::function<void(std::size_t)>& work) {
   const auto rank = static_cast<std::size_t>(session.group->rank()),

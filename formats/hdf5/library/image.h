@@ -35,8 +35,7 @@ class Image {
   ~Image();
 
   hid_t file() const { return file_.get(); }
-  /// Sets the offset of the next dataset's elements. \pre kSuperblockBytes <= offset; the elements end before the
-  /// metadata
+  /// Sets the offset of the next dataset's elements. \pre kSuperblockBytes <= offset; they end before the metadata
   void place_next(std::int64_t offset);
   /// Flushes and closes the file. \pre every handle into it is closed \throws LibraryError
   void close();

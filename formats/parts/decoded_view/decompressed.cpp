@@ -100,8 +100,7 @@ class Inflater final : public Decoder {
   std::size_t memory_bytes() const override { return sizeof(*this) + input_.memory_bytes(); }
 
  private:
-  /// Decodes once. A call that neither consumes nor produces a byte is an error, because the next call would not
-  /// either.
+  /// Decodes once. A call that neither consumes nor produces a byte is an error: the next would do so again.
   void step() {
     const std::span<const std::byte> ahead = input_.ahead();
     const std::uint32_t room = state_.avail_out;
@@ -278,8 +277,7 @@ class Window {
 /// Keeps the decoder's last output in a window. Copies the decoder now and then, so that it can restart from a copy.
 class Decompressed final : public RandomReader {
  public:
-  /// `begin` is the first state of the decoder, and the one from which it restarts. Without a stream it starts at the
-  /// front.
+  /// `begin` is the first state of the decoder, and the one from which it restarts. Without one it starts at the front.
   Decompressed(std::shared_ptr<const Compressed> from, const Room& room, Point begin = {})
       : kept_(std::move(from)),
         from_(*kept_),

@@ -30,8 +30,7 @@ std::string choose_index(const std::string& folder, const std::vector<std::strin
 /// True if the file's start is that of an index whose files end in `data_suffix` (".safetensors", ".bin").
 bool is_index_file(const RandomReader& file, std::string_view data_suffix);
 
-// Only weight_map is read. `total_size` is a number of bytes for some writers and twice the number of parameters for
-// others.
+// Only weight_map is read. `total_size` is a number of bytes, or twice the number of parameters: writers differ.
 
 struct WeightMapEntry {
   std::string_view name;

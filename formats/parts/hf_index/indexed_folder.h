@@ -86,8 +86,7 @@ class IndexedFolder {
   /// \returns whether the files are to be read by an index. If not, `files.names` are to be read. \throws Error
   ///   kCorruption
   bool read_index();
-  /// Calls `read` for each listed file that exists; `read` returns whether the file's tensors are known. Reports the
-  /// others.
+  /// Calls `read` for each listed file that exists; `read` returns whether its tensors are known. Reports the others.
   void read_files(const std::function<bool(const std::string& name, std::uint32_t file)>& read);
   /// Records that file number `file` contains a tensor. \returns false if the index places it in a different file.
   bool take(std::string_view tensor, std::uint32_t file);

@@ -346,8 +346,7 @@ Value* Machine::latin1_bytes(ValueKind kind, std::string_view text) {
 }
 
 /// Protocol 2 spells nested classes as getattr(Class, 'Name'), and some Python versions spell enum members this way.
-/// Nothing else is accepted: no values, no getattr of a getattr, no methods. Members of known enums may begin in lower
-/// case.
+/// Nothing else is accepted: no values, no getattr of a getattr, no methods. Known enums have members in lower case.
 void Machine::check_getattr(const Value& arguments) const {
   const bool two = arguments.items().size() == 2 && arguments.items()[1]->is_string();
   if (!two) fail("getattr without a class and a name");
@@ -446,8 +445,7 @@ void Machine::expect_items(const Value& opaque, const Value& callee) {
   if (options_.behind_opaque == nullptr) subclasses_.try_emplace(&opaque, &callee);
 }
 
-/// Turns `target`, an opaque value without any items or state, into an empty list or dict. \returns false for any other
-/// value.
+/// Turns `target`, an opaque value without any items or state, into an empty list or dict. \returns false for others.
 bool Machine::begin_filling(Value& target, ValueKind kind) {
   const Value* const* known = subclasses_.find(&target);
   if (known == nullptr || *known == nullptr) return false;

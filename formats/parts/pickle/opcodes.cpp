@@ -48,8 +48,7 @@ namespace {
 
 constexpr std::int64_t kWindow = 64 << 10;
 
-/// The argument of an opcode: a fixed number of bytes, a length field of `n` bytes and the content, or a number of
-/// lines.
+/// The argument of an opcode: a fixed number of bytes, a length of `n` bytes and the content, or a number of lines.
 struct Argument {
   int fixed = 0, counted = 0, lines = 0;
 };

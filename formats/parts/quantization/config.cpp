@@ -113,8 +113,7 @@ class Walk {
     return numbers;
   }
 
-  /// AutoRound's `packing_format` in the words of AWQ and GPTQ. Without these names, zero points are stored as they
-  /// are.
+  /// AutoRound's `packing_format` in the words of AWQ and GPTQ. Without these names, zero points are stored unchanged.
   static std::string_view format_of_packing(std::string_view packing) {
     const auto has = [&](std::string_view word) { return packing.find(word) != std::string_view::npos; };
     if (has("awq")) return "gemm";

@@ -1,6 +1,4 @@
-/// \file
-/// Statements of a model folder's JSON files about quantization. libshard/catalog/quantized.h decides about the
-/// tensors.
+/// \file What a model folder's JSON files state about quantization. libshard/catalog/quantized.h decides about tensors.
 #pragma once
 
 #include <array>

@@ -15,8 +15,7 @@ constexpr std::uint16_t kKnownFlags = 0x0006 | kDescriptorFlag | kUtf8Flag;
 constexpr std::uint16_t kEncryptionFlags = 0x0001 | 0x0040 | 0x2000;
 constexpr std::int64_t kDeflateRatio = 1032;  // The best ratio that deflate can reach.
 
-// The content of zip64's extra field, or an empty span. `leaves_header` is set if a field before it extends past the
-// header.
+// The content of zip64's extra field, or an empty span. Sets `leaves_header` if a field before it is too long.
 std::span<const std::byte> zip64_extra(std::span<const std::byte> extra, bool& leaves_header) {
   // Extra fields in a row, each: id (2 bytes), length of the content (2), content.
   while (extra.size() >= 4) {

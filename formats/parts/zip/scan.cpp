@@ -310,8 +310,7 @@ class Scanner {
 
   // --- Zips ---
 
-  /// Whether the end record of the open zip is missing: a record follows its directory, or has the name of its first
-  /// record.
+  /// Whether the end record of the open zip is missing: a record follows its directory, or has the first one's name.
   bool begins_next_zip(const std::string& name) const {
     if (!is_open_) return false;
     const FoundZip& zip = zips_.back();

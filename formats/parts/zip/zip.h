@@ -54,8 +54,7 @@ class ZipReader {
   /// \throws Error kCorruption (kind truncated, bad_header, duplicate_name, overlap, out_of_bounds), kUnsupported
   ///   (several disks, encryption, unknown flags).
   ZipReader(std::shared_ptr<const RandomReader> file, std::int64_t begin, std::int64_t bytes);
-  /// Opens a zip of records that were salvaged (salvage.h), at [begin, begin + bytes). Their offsets are not checked
-  /// again.
+  /// Opens a zip of records that were salvaged (salvage.h), at [begin, begin + bytes). Offsets are not checked.
   /// \throws Error kCorruption (kind duplicate_name)
   ZipReader(std::shared_ptr<const RandomReader> file, std::int64_t begin, std::int64_t bytes,
             std::vector<Record> records);

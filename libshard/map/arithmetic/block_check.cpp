@@ -86,8 +86,7 @@ class BlockCheck {
         const std::int64_t offset = link.is_whole ? 0 : link.box.offsets[d];
         const std::int64_t size = link.is_whole ? whole : link.box.sizes[d];
         const std::int64_t begin = link.is_whole ? 0 : link.box.begin[static_cast<int>(link.box.axis[d])];
-        // The last block of a tensor may be shorter than the others. A box with a step greater than 1 would split every
-        // block.
+        // The last block of a tensor may be shorter than the others. A box with a larger step than 1 would split all.
         const bool ends_well = (offset + size) % step == 0 || offset + size == whole;
         const bool is_spread = !link.is_whole && link.box.step[d] != 1 && step != 1;
         if (offset % step != 0 || begin % step != 0 || !ends_well || is_spread) throw inside_block(d);

@@ -344,8 +344,7 @@ void FlatBuffers::cut_replicas() {
   }
 }
 
-/// Adds padding, and joins it with the padding before it if the two are adjacent. \pre places of a buffer are added in
-/// order
+/// Adds padding, and joins it with adjacent padding before it. \pre places of a buffer are added in order
 void FlatBuffers::add_padding(const FlatPlace& place) {
   last_padding_.resize(buffers_.size(), kNoIndex);
   std::uint32_t& last = last_padding_[place.buffer];

@@ -65,8 +65,7 @@ MapBox padding_box(const RankPart& part, Arena& arena);
 /// A run of a one-dimensional stored tensor, as a separate box.
 MapBox run_box(std::int64_t begin, std::int64_t count, Arena& arena);
 
-/// A segment's shape after its permutation. Also converts back, because permutations that change shapes are their own
-/// inverse.
+/// A segment's shape after its permutation. Also converts back, because such permutations are their own inverse.
 /// \throws Error kInvalidArgument  fewer than two dimensions to transpose
 Sizes permuted(const MapPermute& permute, Sizes shape, const std::string& where);
 

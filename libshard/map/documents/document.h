@@ -87,8 +87,7 @@ struct MapUnflatten {
   Expression size{};
 };
 
-/// Describes a tensor with one element per block of a different tensor: the scales of values that are quantized in
-/// blocks.
+/// Describes a tensor with one element per block of a different tensor: the scales of quantized blocks.
 struct MapBlock {
   std::vector<NameTemplate> of;  ///< The logical names of the scaled tensors, one per segment.
   std::vector<Expression> shape;

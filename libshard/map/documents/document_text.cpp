@@ -53,8 +53,7 @@ class YamlEvent {
   yaml_event_t event_{};
 };
 
-/// Passes libyaml's events to a builder. Nothing is stored by name, so the cost of a document is proportional to its
-/// text.
+/// Passes libyaml's events to a builder. Nothing is stored by name, so the cost is linear in the text.
 class YamlReader {
  public:
   YamlReader(std::string_view text, const JsonLimits& limits) : builder_(text.size(), limits, wrong_text) {

@@ -4,8 +4,7 @@
 ///     product = unary { ("*" | "//" | "%") unary }
 ///     unary   = "-" unary | number | name | name "(" sum { "," sum } ")" | "(" sum ")"
 ///
-/// Functions: min and max of one or more numbers, ceil_to(n, step) with a positive step. `//` and `%` round down, as in
-/// Python.
+/// Functions: min and max of one or more numbers, ceil_to(n, step) with a positive step. `//` and `%` as in Python.
 ///
 /// An expression of real numbers, such as `1 / sqrt(head_dim)`, may also have `/`, the function sqrt of one number, and
 /// numbers with a fraction.

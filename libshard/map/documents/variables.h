@@ -32,8 +32,7 @@ struct MapInputs {
   const Catalog* logical = nullptr;     ///< The logical catalog, if the map is applied.
 };
 
-/// Variables by name. A missing value is an error only when it is used, because a rule that matches nothing needs none.
-/// Pure.
+/// Variables by name. A missing value is an error only when it is used, because rules without a match need none. Pure.
 class MapVariables {
  public:
   MapVariables() = default;

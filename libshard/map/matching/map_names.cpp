@@ -157,8 +157,7 @@ const MapNames::Place* MapNames::place_of(const Index& index, const std::string&
   return place >= 0 && place < std::ssize(index.places) ? &index.places[static_cast<std::size_t>(place)] : nullptr;
 }
 
-/// {l_local} and {l_chunk} count within a rank's stage. Together with the rank's coordinate they identify the number
-/// {l}.
+/// {l_local} and {l_chunk} count within a rank's stage. With the rank's coordinate they identify the number {l}.
 std::optional<NameValues> MapNames::values_of_stored(const NameMatch& match,
                                                      std::span<const std::int64_t> coordinate) const {
   if (!map_.rule(match.rule).match.empty()) return match.values;

@@ -321,8 +321,7 @@ class Applying {
     made_.flat_ = std::move(flat);
   }
 
-  /// Checks that all elements are stored. Boxes of one tensor are either equal, which makes them replicas, or do not
-  /// overlap.
+  /// Checks that all elements are stored. Boxes of one tensor are equal, as replicas, or do not overlap.
   void check_all_stored() const {
     for (const AppliedMap::Entry& entry : made_.entries_) {
       if (entry.is_padding || entry.is_dropped || std::ranges::any_of(entry.links, &MapLink::is_whole)) continue;

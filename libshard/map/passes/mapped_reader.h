@@ -65,8 +65,7 @@ class MappedReader final : public Reader {
   std::vector<bool> is_zero_;          ///< By padding: whether it was compared.
 };
 
-/// Appends tensors of zeros, in one more file that no store contains, for the padding of the output. Tensors keep their
-/// indices.
+/// Appends tensors of zeros, in a further file, for the padding of the output. Tensors keep their indices.
 class PaddedReader final : public Reader {
  public:
   PaddedReader(std::unique_ptr<Reader> inner, std::span<const PaddingTensor> paddings);

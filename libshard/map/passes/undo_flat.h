@@ -24,8 +24,7 @@ namespace shard {
 
 // Errors of undoing a map, for separate tensors and for those in flat buffers.
 
-/// kInvalidArgument: two stored tensors are the same part of one rank. \param rank  -1: a part that is equal on all
-/// ranks
+/// kInvalidArgument: two stored tensors are the same part of one rank. \param rank  -1: equal on all ranks
 Error held_twice(std::string_view tensor, std::int64_t rank);
 /// kNotFound: a rank does not have the part that the map assigns to it.
 Error part_missing(std::string_view tensor, std::int64_t rank);
@@ -50,8 +49,7 @@ class FlatUndo {
   bool take(std::uint32_t index);
 
   /// Computes all buffers. If the document does not state the shapes of states, those of `known` are used.
-  /// \throws Error kInvalidArgument  unknown shapes, a buffer with a different shape or one that the map does not
-  ///   produce
+  /// \throws Error kInvalidArgument  unknown shapes, a buffer that is not the map's, or of a different shape
   /// \throws Error kNotFound         a rank lacks a buffer
   /// \throws Error kCorruption       buffers of one tensor have different dtypes
   void run(std::span<const Known> known);

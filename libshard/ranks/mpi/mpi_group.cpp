@@ -32,8 +32,7 @@ namespace {
 
 // Detects the end of processes on this host. MPI itself waits for a dead process until the launcher ends the others.
 
-/// Identifies a process to those that can see it: `host` is equal for processes that share a kernel and its process
-/// ids.
+/// Identifies a process to those that can see it: `host` is equal if they share a kernel and its process ids.
 struct ProcessIdentity {
   std::uint64_t host = 0;
   std::int64_t pid = 0;

@@ -13,8 +13,7 @@
 namespace shard::stores {
 
 /// Paths are URLs. Listings are taken once and describe the files from then on, also for a later check whether a file
-/// changed: each read compares the file with that description. Requests for objects ask the server each time. Threads:
-/// safe.
+/// changed: each read compares the file with that description. Requests for objects ask each time. Threads: safe.
 class RemoteStore final : public UrlFiles {
  public:
   /// `listener` must outlive this.
