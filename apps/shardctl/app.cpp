@@ -57,7 +57,6 @@ void check_stdout(const Session& session, const Request& request) {
       .of_rank(0);
 }
 
-/// Whether a path that is read is a URL.
 bool reads_urls(const Request& request) {
   return std::ranges::any_of(request.read.paths, is_url) || std::ranges::any_of(request.read.named_inputs, is_url) ||
          is_url(request.read.numbers.hf_ref);

@@ -84,7 +84,6 @@ class TensorAdder {
     }
   }
 
-  /// Adds a further name of a tensor.
   void add_alias(std::string_view name, std::uint32_t original) {
     const Tensor& tensor = catalog_.tensors[original];
     begin(name, {}, tensor.dtype, tensor.shape);

@@ -79,7 +79,6 @@ class Repacking {
     made_.formulas.push_back(std::move(merged));
   }
 
-  /// Replaces a stored tensor by a computed one.
   void replace(std::uint32_t tensor, TensorExpression value, int packed_bits) {
     Formula formula = formula_like(stored_.tensors[tensor]);
     formula.value = std::move(value);

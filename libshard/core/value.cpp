@@ -53,6 +53,12 @@ std::string_view call_type_name(const Value& call) {
   return qualified_name(*made);
 }
 
+Value* make_number(Arena& arena, ValueKind kind, std::int64_t number) {
+  Value* value = make_value(arena, kind);
+  value->number = number;
+  return value;
+}
+
 }  // namespace
 
 void Value::set_text(std::string_view text) {
@@ -83,17 +89,9 @@ Value* copy_of(Arena& arena, const Value& value) {
   return made;
 }
 
-Value* make_int(Arena& arena, std::int64_t number) {
-  Value* value = make_value(arena, ValueKind::kInt);
-  value->number = number;
-  return value;
-}
+Value* make_int(Arena& arena, std::int64_t number) { return make_number(arena, ValueKind::kInt, number); }
 
-Value* make_bool(Arena& arena, bool truth) {
-  Value* value = make_value(arena, ValueKind::kBool);
-  value->number = truth ? 1 : 0;
-  return value;
-}
+Value* make_bool(Arena& arena, bool truth) { return make_number(arena, ValueKind::kBool, truth ? 1 : 0); }
 
 Value* make_float(Arena& arena, double number) {
   Value* value = make_value(arena, ValueKind::kFloat);
@@ -107,11 +105,7 @@ Value* make_string(Arena& arena, std::string_view text) {
   return value;
 }
 
-Value* make_tensor(Arena& arena, std::int64_t index) {
-  Value* value = make_value(arena, ValueKind::kTensor);
-  value->number = index;
-  return value;
-}
+Value* make_tensor(Arena& arena, std::int64_t index) { return make_number(arena, ValueKind::kTensor, index); }
 
 void become_tensor(Value& value, std::int64_t index) {
   value = Value();

@@ -14,15 +14,7 @@ namespace shard {
 void check_depth(int depth);
 
 /// The nodes that a walk has visited. It visits each once, regardless of how often it is shared.
-class VisitedSet {
- public:
-  /// \returns true if `value` was not in it.
-  bool insert(const Value* value) { return nodes_.insert(value); }
-  bool contains(const Value* value) const { return nodes_.contains(value); }
-
- private:
-  HashSet<const Value*> nodes_;
-};
+using VisitedSet = HashSet<const Value*>;
 
 /// A walk over a value and all below it, in no promised order:
 ///

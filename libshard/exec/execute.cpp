@@ -110,7 +110,6 @@ class Worker {
   void release_memory() { buffer_.release(); }
 
  private:
-  /// Copies one box of a unit.
   void copy(const Unit& unit, const Box& box) try {
     element_bytes_ = element_bytes(unit.from);
     const std::span<const Piece> to = work_.plan.to(unit), from = work_.plan.from(unit);

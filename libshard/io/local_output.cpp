@@ -219,10 +219,8 @@ std::string this_host() {
 }
 
 std::vector<std::byte> Staged::token() const {
-  const std::string text = fmt::format("{} {} {} {} {}\n{}", int{is_folder}, int{is_taken_up}, status.device,
-                                       status.inode, this_host(), sibling);
-  const auto bytes = std::as_bytes(std::span(text));
-  return {bytes.begin(), bytes.end()};
+  return to_bytes(fmt::format("{} {} {} {} {}\n{}", int{is_folder}, int{is_taken_up}, status.device, status.inode,
+                              this_host(), sibling));
 }
 
 Staged Staged::of_token(std::span<const std::byte> token, std::uint64_t device_of_parent) {

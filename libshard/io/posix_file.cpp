@@ -202,9 +202,8 @@ class PosixWriter final : public FileWriter {
     if (retry([&] { return ::fstatfs(descriptor_.get(), &info); }) != 0 || info.f_type != TMPFS_MAGIC) return -1;
     if (info.f_blocks == 0) return INT64_MAX;  // It has no limit.
     struct stat own {};
-    constexpr std::int64_t kUnit =
-        512;  // The unit of st_blocks. An interrupted run may have written parts of the file.
-    const std::int64_t written = ::fstat(descriptor_.get(), &own) == 0 ? own.st_blocks * kUnit : 0;
+    // An interrupted run may have written parts of the file.
+    const std::int64_t written = ::fstat(descriptor_.get(), &own) == 0 ? own.st_blocks * kStatBlock : 0;
     return static_cast<std::int64_t>(info.f_bavail) * static_cast<std::int64_t>(info.f_bsize) + written;
   }
 

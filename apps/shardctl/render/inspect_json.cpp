@@ -65,7 +65,6 @@ void write_meshes(JsonWriter& json, const Meshes& meshes) {
   });
 }
 
-/// Writes the members of a tensor.
 void write_tensor(JsonWriter& json, const Catalog& catalog, const SelectedTensor& selected, const Context& context) {
   const Tensor& tensor = catalog.tensors[selected.source];
   json.key("name"), json.string(selected.name);
@@ -83,7 +82,6 @@ void write_tensor(JsonWriter& json, const Catalog& catalog, const SelectedTensor
   });
 }
 
-/// Writes the members of an object.
 void write_object(JsonWriter& json, const Catalog& catalog, const SelectedObject& selected, const Context& context) {
   const Object& object = catalog.objects[selected.source];
   json.key("name"), json.string(selected.name);

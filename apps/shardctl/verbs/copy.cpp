@@ -286,7 +286,6 @@ CopyJob make_job(const Session& session, const CopyRequest& request, const CopyV
   return job;
 }
 
-/// Opens a destination in an object store.
 std::unique_ptr<OutputStore> open_object_output(const Session& session, const WriteRequest& target,
                                                 const std::vector<std::string>& sources) {
   const StoreOptions& stores = session.common.stores;
