@@ -23,8 +23,7 @@ namespace shard::dcp {
 
 namespace {
 
-// The zips around the elements of storages. Items of equal shape and dtype differ only in CRCs, so few zips are laid
-// out.
+// The zips around the elements of storages. Items of equal shape and dtype share a zip, except for CRCs.
 
 /// The zip of one item.
 class ItemZip {

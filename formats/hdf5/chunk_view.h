@@ -24,8 +24,7 @@ struct FilteredChunk {
 /// Chunks up to this size are decoded whole.
 inline constexpr std::int64_t kWholeChunk = 4 << 20;
 
-/// A view of the elements' bytes in the chunk's order (the byte order is unchanged). Nothing is read before the first
-/// read.
+/// The elements' bytes in the chunk's order, with unchanged byte order. Nothing is read before the first read.
 ///
 /// The first read decodes a chunk of up to kWholeChunk and keeps it (held_bytes); several threads may read it in any
 /// order. A larger chunk is read in bounded memory. If it is deflated, reads should go front to back, see turn(), and

@@ -138,8 +138,7 @@ class Content {
     return target_.originals == nullptr ? nullptr : target_.originals->items.find(&value);
   }
 
-  /// Adds the objects that Megatron-Core's load requires and that only its own saves have. A source of this format gets
-  /// none.
+  /// Adds the objects that Megatron-Core's load requires, unless the source is of this format.
   void add_extra_states() {
     if (target_.originals != nullptr && target_.originals->format == kMegatronDistFormat.traits.name) return;
     HashSet<std::string_view> known;

@@ -76,8 +76,7 @@ void parse_header(const HeaderText& header, const std::string& file, std::int64_
 /// True if `file` starts as a safetensors file does: with a plausible length, then '{'.
 bool looks_like_header(const RandomReader& file);
 
-// Headers are written byte for byte as the reference's `save_file` does. All formats whose files are safetensors share
-// this.
+// Headers are written byte for byte as the reference's `save_file` does. Shared by all formats of such files.
 
 /// The part of a tensor that a file contains: the whole tensor or a piece, row-major in a separate storage.
 struct OutgoingTensor {

@@ -217,8 +217,7 @@ class SafetensorsReader final : public Reader {
     return twice == names.end() ? std::string() : std::string(*twice);
   }
 
-  /// Marks the tensors from `begin` on that extend past the end of a file of `file_bytes`. \returns the first one's
-  /// name.
+  /// Marks tensors from `begin` on that extend past the end of a file of `file_bytes`. \returns the first name.
   std::string mark_cut(std::size_t begin, std::int64_t file_bytes) {
     std::string first;
     for (std::size_t i = begin; i < catalog_.tensors.size(); ++i) {
@@ -287,8 +286,7 @@ class SafetensorsReader final : public Reader {
     stored.strides = catalog_.arena->dims(used);
   }
 
-  /// Refuses pieces. Offsets of whole tensors are accepted if they are 0, as torch's writer of full checkpoints records
-  /// them.
+  /// Refuses pieces. Accepts whole tensors with offsets 0, as torch's writer of full checkpoints records.
   static void drop_sharding_info(MetadataMap& metadata, const std::string& file) {
     const auto info = metadata.find(kShardingInfoKey);
     if (info == metadata.end()) return;

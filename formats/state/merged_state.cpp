@@ -68,8 +68,7 @@ class TreeMerger {
     return root;
   }
 
-  /// The holders of each kTensor value ever parsed, by its number and by rank. The numbers on rank 0 are those in its
-  /// state.
+  /// The holders of each kTensor value ever parsed, by number and rank. Rank 0's numbers are those in its state.
   std::vector<std::vector<Holder>> holders;
 
  private:

@@ -87,8 +87,7 @@ pickle::LoadOptions load_options(const SavedFileOptions& options);
 std::unique_ptr<SavedFile> open_saved_file(std::shared_ptr<const RandomReader> file, Arena& arena,
                                            const SavedFileOptions& options);
 
-/// Finds the tensors in objects that have no name. Made for a file with many objects, which may all share one large
-/// part.
+/// Finds the tensors in objects that have no name, in a file whose many objects may all share one large part.
 class HiddenTensors {
  public:
   /// Ownership: `arena` must outlive this; the steps are charged to its budget.

@@ -74,16 +74,14 @@ std::string dump(const Value& root, const std::function<TensorView(std::int64_t 
 /// \throws Error kUnsupported  an opaque value has no original.
 std::string dump(const Value& root, const HashMap<const Value*, Value*>& behind_opaque);
 
-/// Writes a replacement for a tensor with `dumper`. Returns false, without writing, if the tensor itself is to be
-/// written.
+/// Writes a replacement for a tensor with `dumper`. False: it wrote nothing, and the tensor itself is needed.
 using WriteInstead = std::function<bool(pickle::Dumper& dumper, std::int64_t tensor)>;
 /// Pickles `root` in the same way and passes it to `sink` piece by piece. The values that `instead` writes may contain
 /// kTensor values.
 void dump(const Value& root, const std::function<TensorView(std::int64_t tensor)>& view, const WriteInstead& instead,
           const pickle::Sink& sink);
 
-/// The class ("module.Name") of a tensor that `value`, or a Parameter around it, rebuilds as a subclass; otherwise
-/// empty.
+/// The class ("module.Name") of a tensor subclass that `value`, or a Parameter around it, rebuilds; otherwise empty.
 std::string_view tensor_subclass(const Value& value);
 
 }  // namespace shard::torch_save

@@ -20,8 +20,7 @@ namespace torch_ranks {
 /// The content that the format can store, by WriteOptions::rank_files (default: ShardedTensors).
 FormatTraits traits_for(const WriteOptions& options);
 
-/// `place` throws kUnsupported for replicas of sharded tensors as ShardedTensor, and for boxes without a Sharding as
-/// DTensor.
+/// `place` throws kUnsupported for ShardedTensors with replicas, and for DTensors of boxes without a Sharding.
 std::unique_ptr<Writer> make_writer(const WriteOptions& options);
 
 }  // namespace torch_ranks

@@ -70,8 +70,7 @@ class DTensorMerge {
         .found(shown(value.sharding));
   }
 
-  /// Meshes of the same axes may have different ranks, if they are parts of a larger mesh. A rank is on only one of
-  /// them.
+  /// Meshes of the same axes may have different ranks if they are parts of a larger mesh. No rank is on two.
   MeshParts& parts_of(const Holder& holder, const std::vector<RankPiece>& pieces) {
     const DTensorValue& value = value_of(holder);
     const auto [entry, is_new] = meshes_.try_emplace(value.sharding.ranks);

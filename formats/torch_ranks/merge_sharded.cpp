@@ -111,8 +111,7 @@ class ShardedTensorMerge {
     }
   }
 
-  /// The sharding of a ChunkShardingSpec over ranks of the world, if its boxes are at the positions that the sharding
-  /// defines.
+  /// The sharding of a ChunkShardingSpec over ranks of the world, if its boxes are where the sharding puts them.
   std::uint32_t sharding_of_spec() {
     const std::vector<std::string_view>& placements = first_.spec.placements;
     if (!is_of_world(first_) || first_.all.size() > placements.size() || placements.empty()) return kNoIndex;

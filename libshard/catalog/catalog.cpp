@@ -10,8 +10,7 @@ namespace shard {
 
 namespace {
 
-/// The size of elements, for sums. It saturates at the largest number, because a hostile expanded tensor may claim any
-/// size.
+/// The size of elements, for sums. It saturates, because a hostile expanded tensor may claim any size.
 std::int64_t bytes_of(std::span<const std::int64_t> sizes, DType dtype) {
   if (is_empty(sizes)) return 0;
   std::int64_t elements = 1;

@@ -1,5 +1,4 @@
-/// \file Catalog: the metadata of a checkpoint: the location of all stored data, and the logical tensor of each stored
-///   box.
+/// \file Catalog: a checkpoint's metadata: the location of all stored data, and the logical tensor of each stored box.
 ///
 /// There are two levels. A StoredTensor is the tensor that a header or a pickle describes: dtype, shape and strides,
 /// over a Storage (a run of bytes of one file). A Chunk maps a box of a logical Tensor to a storage as a strided view.

@@ -90,8 +90,7 @@ void CatalogBuilder::add_empty(std::uint32_t stored) {
   add_chunk({catalog_.arena->dims(offsets), empty.shape, empty.strides, empty.first, stored});
 }
 
-/// A run of row-major elements is a few boxes. All of them have the strides of the whole tensor, which are computed
-/// once.
+/// A run of row-major elements is a few boxes. All have the strides of the whole tensor, computed once.
 void CatalogBuilder::add_run(std::uint32_t stored, std::int64_t begin, std::int64_t count, std::int64_t first) {
   const Dims shape = tensor().shape;
   if (!has_strides_) strides_ = row_major_strides(*catalog_.arena, shape);

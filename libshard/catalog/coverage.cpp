@@ -162,8 +162,7 @@ class RegionCheck {
   RegionCheck(std::string_view tensor, Dims shape)
       : tensor_(tensor), region_{std::vector<std::int64_t>(shape.span().size()), {shape.begin(), shape.end()}} {}
 
-  /// The first fault in row-major order of the tensor's elements, or nothing if the boxes cover the region. Reorders
-  /// `boxes`.
+  /// The first fault in row-major order, or nothing if the boxes cover the region. Reorders `boxes`.
   std::optional<Fault> first_fault(std::span<const Chunk*> boxes) {
     check(boxes, 0);
     return first_;

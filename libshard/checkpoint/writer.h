@@ -38,8 +38,7 @@ class Writer {
  public:
   virtual ~Writer() = default;
   /// Assigns every file's path and size and every storage's offset in `target`, and adds the format's own files (index,
-  /// metadata). Pure: writes nothing. The caller calls it once, before the other functions, and passes the same target
-  /// to them.
+  /// metadata). Pure: writes nothing. Called once, before the other functions, which get the same target.
   /// \throws Error kUnsupported  the format cannot store an item; the message names it.
   virtual void place(Catalog& target) = 0;
   /// Whether frames or finish_file write CRC-32s of storages.
@@ -47,11 +46,9 @@ class Writer {
   /// Writes everything that is known before the elements, such as headers. Called once, before any element of the file
   /// is written.
   virtual void begin_file(const Catalog& /*target*/, std::uint32_t /*file*/, FileWriter& /*to*/) {}
-  /// The frames of the target's storages, or null if storages have none. Ownership: must not outlive the target or the
-  /// Writer.
+  /// The frames of the target's storages, or null if they have none. Must not outlive the target or the Writer.
   virtual std::unique_ptr<StorageFrames> frames(const Catalog& /*target*/) const { return nullptr; }
-  /// Writes the rest of the file, such as directories and metadata. Called once, after everything else in the file is
-  /// written.
+  /// Writes the rest of the file, such as directories and metadata. Called once, when all else is written.
   virtual void finish_file(const Catalog& /*target*/, std::uint32_t /*file*/, const Checksums& /*checksums*/,
                            FileWriter& /*to*/) {}
   /// Whether the output is a folder rather than one file, given the placed target.

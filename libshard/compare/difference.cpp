@@ -45,8 +45,7 @@ bool any_above(std::span<const std::byte> data, Word mask, Word infinity) {
   return found;
 }
 
-/// Whether an element may be NaN. The narrow float8 types differ too much for one bit trick, so the result is true for
-/// them.
+/// Whether an element may be NaN. True for the narrow float8 types, which differ too much for one bit trick.
 bool may_hold_nan(DType part, std::span<const std::byte> data) {
   switch (part) {
     case DType::kFloat16:
@@ -222,8 +221,7 @@ void Comparer::differs_by(std::int64_t element, double abs, double rel) {
   if (abs > 0 && std::isfinite(abs)) count(abs_counts_, kDecades, decade_of(abs) - kLowestDecade);
 }
 
-/// Floats are ordered like sign and magnitude integers. The distance between numbers of different signs passes through
-/// zero.
+/// Floats are ordered like sign and magnitude integers. Between different signs, the distance passes through zero.
 std::uint64_t Comparer::ulps_apart(const std::byte* a, const std::byte* b) const {
   const int bits = 8 * element_bytes(part_);
   const std::uint64_t x = load(a, bits / 8), y = load(b, bits / 8);
@@ -269,8 +267,7 @@ void pass(Wire& wire, Passed<Wire, ValueDifference>& values) {
 
 }  // namespace
 
-/// Two objects with equal values may be stored with different datatypes, which only a format with stored forms can
-/// tell.
+/// Two objects with equal values may be stored with different datatypes, which only formats with stored forms can tell.
 bool differ_in_form(const Catalog& a, const Catalog& b, const Value* in_a, const Value* in_b) {
   if (a.originals == nullptr || b.originals == nullptr || a.originals->format != b.originals->format) return false;
   const StoredObject *stored_a = a.originals->stored_as(in_a), *stored_b = b.originals->stored_as(in_b);

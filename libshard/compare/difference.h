@@ -1,6 +1,4 @@
-/// \file
-/// The difference between two checkpoints, regardless of their formats and layouts: names, dtypes, shapes, objects,
-/// values.
+/// \file The difference between two checkpoints of any formats and layouts: names, dtypes, shapes, objects, values.
 #pragma once
 
 #include <cstddef>
@@ -41,8 +39,7 @@ struct HistogramBin {
 /// The non-empty bins, sorted by exponent. No bin counts distances that are NaN or infinite.
 using Histogram = std::vector<HistogramBin>;
 
-/// The differences between two tensors. Distances cover only the differing elements, and are absent if the dtype has
-/// none.
+/// The differences between two tensors. Distances: of the differing elements; absent if the dtype has none.
 struct ValueDifference {
   std::int64_t elements = 0, differing = 0;
   std::int64_t first = -1;  ///< The row-major index of the first differing element.
@@ -52,8 +49,7 @@ struct ValueDifference {
   Histogram ulp;  ///< Counts of representable numbers between a and b. The base is 2.
 };
 
-/// Receives a tensor block by block, in order. Blocks of equal bytes cost a memcmp and a search for NaN. Memory: 1,000
-/// counts.
+/// Receives a tensor block by block, in order. Equal blocks cost a memcmp and a search for NaN. Memory: 1,000 counts.
 class Comparer {
  public:
   Comparer(DType dtype, const Tolerance& tolerance);

@@ -52,8 +52,7 @@ class DigestPass {
 std::vector<std::string> tensor_digests(Reader& reader, const Selection& selection, HashAlgorithm algorithm,
                                         const PassOptions& options = {});
 
-/// One digest of all selected tensors: the hash of the lines `name TAB dtype TAB d0,d1,... TAB digest LF`, sorted by
-/// name.
+/// A digest of all selected tensors: the hash of lines `name TAB dtype TAB d0,d1,... TAB digest LF`, sorted by name.
 std::string checkpoint_digest(const Catalog& catalog, const Selection& selection, std::span<const std::string> digests,
                               HashAlgorithm algorithm);
 

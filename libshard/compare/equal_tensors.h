@@ -23,8 +23,7 @@ class EqualTensors {
   bool are_equal(const SelectedTensor& a, const SelectedTensor& b);
 
   /// Compares prints of two tensors: false means that they differ. Cost: regardless of the number of pairs, each
-  /// tensor's first block is read once. The whole tensor is read once more if another tensor begins with the same
-  /// block.
+  /// tensor's first block is read once. A whole tensor is read again if another begins with the same block.
   bool may_be_equal(const SelectedTensor& a, const SelectedTensor& b);
 
  private:

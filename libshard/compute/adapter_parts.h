@@ -34,8 +34,7 @@ struct AdapterParts {
   std::vector<SavedTensor> saved;
 };
 
-/// \throws Error kCorruption  half a pair, or an empty or disproportionate factor; kUnsupported  a tensor of an unknown
-/// form.
+/// \throws Error kCorruption  half a pair, an empty or disproportionate factor; kUnsupported  an unknown form.
 AdapterParts find_parts(const Adapter& adapter);
 
 /// An error about a tensor of an adapter.

@@ -1,5 +1,4 @@
-/// \file
-/// ComputedReader: a source of tensors that are computed on the way, by formulas over the tensors of other sources.
+/// \file ComputedReader: tensors that are computed as they are read, by formulas over tensors of other sources.
 ///
 /// Each formula adds a tensor with one storage that is not plain. These storages follow those of the first reader. Its
 /// bytes are computed when they are read (Reader::bytes_of), so selection, planner, writers, ranks and verbs treat it
@@ -47,8 +46,7 @@ class ComputedReader final : public Reader {
   std::int64_t unread_object_bytes() const override { return readers_.front()->unread_object_bytes(); }
   std::shared_ptr<const RandomReader> file(std::uint32_t index) const override;
   bool check_container(std::uint32_t file, ContainerReport& report) const override;
-  /// Threads: each call returns a view with its own memory, at most 16 MiB beside scales; those who share one take
-  /// turns.
+  /// Threads: each call returns a view with its own memory, at most 16 MiB beside scales; users of one take turns.
   std::shared_ptr<const RandomReader> bytes_of(std::uint32_t storage) const override;
 
  private:

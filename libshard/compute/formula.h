@@ -146,8 +146,7 @@ struct LowRankProduct {
   Factor left, right;
 };
 
-/// The rows of a matrix, each multiplied by its magnitude and divided by its Euclidean norm. The norm is computed in
-/// double.
+/// The rows of a matrix, each multiplied by its magnitude and divided by its Euclidean norm, computed in double.
 struct NormalizedRows {
   std::shared_ptr<const TensorExpression> value;
   std::int64_t columns = 0;

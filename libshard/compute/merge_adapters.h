@@ -45,7 +45,7 @@ std::unique_ptr<Reader> merge_adapters(std::unique_ptr<Reader> base, std::vector
                                        std::vector<MergedAdapter>& counts, ComputedReaders computed = {});
 
 /// True if `base` has the modules of all adapters, and some of these are parameters of experts, `MODULE.NAME`.
-/// \throws Error kCorruption, kUnsupported  as merge_adapters, about an adapter alone
+/// \throws Error kCorruption, kUnsupported  as merge_adapters, about one adapter
 bool change_experts(const Catalog& base, const std::vector<Adapter>& adapters);
 
 }  // namespace shard

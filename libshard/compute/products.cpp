@@ -84,8 +84,7 @@ void part_of_strip(const float* left, std::int64_t rank, const float* strip, std
   }
 }
 
-/// Elements of a part, strip by strip. `Rows::kTogether` rows are computed together, and those beyond whole groups one
-/// by one.
+/// Elements of a part, strip by strip. `Rows::kTogether` rows are computed together, and the rest one by one.
 template <class Rows, class Number>
 void products_by(const ProductPart& part, float weight, const std::byte* numbers, std::byte* out, std::int64_t stride) {
   const ProductTarget<Number> all{weight, numbers, out, stride};

@@ -3,8 +3,7 @@
 /// spans. Inside libshard/compute only.
 ///
 /// An element is the sum of left * right over the inner dimension, in order, and each step is a fused multiply-add
-/// (std::fma, rounded once) on every processor. Most have an instruction for it; on others, it is emulated exactly and
-/// slowly.
+/// (std::fma, rounded once) on every processor. Most have an instruction for it; others emulate it exactly and slowly.
 #pragma once
 
 #include <cstddef>

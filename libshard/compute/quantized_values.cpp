@@ -24,8 +24,7 @@ CodeRange range_of(const BlockQuantization& of) {
   return {-half, half - 1, 0.5F};
 }
 
-/// The scales of consecutive rows of blocks. A panel is one such row: `block_rows` rows of a matrix, or fewer at its
-/// end.
+/// The scales of consecutive rows of blocks. A panel is one such row: `block_rows` matrix rows, or fewer at the end.
 class BlockPanels {
  public:
   BlockPanels(const BlockQuantization& of, Readers readers)

@@ -144,7 +144,7 @@ Error bad_scale(const Operand& operand, std::int64_t index) {
       .found(255);
 }
 
-/// Reads the scales of blocks, and computes their final values: from exponents, nested code books, or a second level of
+/// Reads scales of blocks, and computes their final values from exponents, nested code books, or a second level of
 /// scales.
 class ScaleReader {
  public:

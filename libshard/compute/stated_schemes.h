@@ -1,6 +1,4 @@
-/// \file
-/// StatedSchemes: compares a model's configuration with the tensors of its quantized modules. Inside libshard/compute
-/// only.
+/// \file StatedSchemes: compares a model's configuration with its quantized modules. Inside libshard/compute only.
 #pragma once
 
 #include <cstdint>
@@ -22,8 +20,7 @@ class StatedSchemes {
   /// Ownership: `facts` must outlive this object.
   explicit StatedSchemes(const QuantizationFacts& facts);
 
-  /// The configuration's statement of a method or a format that this file does not know, for people; empty if there is
-  /// none.
+  /// The configuration's statement of a method or format unknown to this file, for people; empty if there is none.
   std::string unknown_form() const;
   /// True if the list `ignore` names the module: by its name, or by an RE2 pattern after "re:", which must match the
   /// beginning of the name. Cost: linear in the name. \throws Error kUnsupported  the patterns are too

@@ -1,6 +1,4 @@
-/// \file
-/// Errors for tensors of quantized modules that are not complete, or that no form describes. Inside libshard/compute
-/// only.
+/// \file Errors for quantized modules that are incomplete, or that no form describes. Inside libshard/compute only.
 #pragma once
 
 #include <string>

@@ -15,8 +15,7 @@ namespace shard {
 inline constexpr std::array<float, 16> kFloat4Numbers{0.0F,  0.5F,  1.0F,  1.5F,  2.0F,  3.0F,  4.0F,  6.0F,
                                                       -0.0F, -0.5F, -1.0F, -1.5F, -2.0F, -3.0F, -4.0F, -6.0F};
 
-/// The numbers of all codes of up to 8 bits. `pairs` has the two numbers of a byte of two 4-bit codes, lower half
-/// first.
+/// The numbers of all codes of up to 8 bits. `pairs`: both numbers of a byte of two 4-bit codes, lower half first.
 struct CodeTable {
   std::array<float, 256> numbers{};
   std::array<std::array<float, 2>, 256> pairs{};

@@ -1,11 +1,9 @@
-/// \file Budget: limits the memory and work that an open source may cause, in proportion to the bytes read from its
-///   files.
+/// \file Budget: limits the memory and work that an open source may cause, in proportion to the bytes read from it.
 ///
 /// A pickle may name one list a million times, and a stream of a kilobyte may decode to a gigabyte. So everything that
 /// a reader creates or visits at a file's request is charged here, and every byte that it reads raises the limit. The
 /// reader owns the budget. Its arenas charge their memory themselves; everything else is charged by the code that
-/// causes it. The limit depends only on counts, so the same files are refused on any machine and with any number of
-/// threads.
+/// causes it. The limit depends only on counts, so the machine and the number of threads do not matter.
 ///
 /// All constants are defined here. tests/formats/honest_budget_test.cpp measures the maximum that is noted with each,
 /// on the golden checkpoints.
@@ -83,8 +81,7 @@ class Budget {
   /// Raises the limit for `bytes` of metadata read and `data_bytes` of data files.
   void earn(std::int64_t bytes, std::int64_t data_bytes = 0) noexcept;
   /// Charges `count` of `what`. Cost: constant.
-  /// \throws Error kCorruption (kind bad_header)  all charges together exceed the limit; the message names the one that
-  ///   grew.
+  /// \throws Error kCorruption (kind bad_header)  all charges together exceed the limit; the message names the last.
   void charge(Charge what, std::int64_t count = 1) {
     const ChargePrice& price = kChargePrices[static_cast<std::size_t>(what)];
     std::int64_t& total = counts_[static_cast<std::size_t>(what)];

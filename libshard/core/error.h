@@ -133,8 +133,7 @@ class Error : public std::runtime_error {
 };
 
 /// False for failures that say nothing about a file's content: an interruption, a failure of another rank, too little
-/// memory, too many open files. Code that concludes from an error that a file is damaged, or is of no known format,
-/// throws these again.
+/// memory, too many open files. Code that takes an error as a sign of damage or of an unknown format rethrows them.
 inline bool is_about_content(const Error& error) {
   const ErrorCode code = error.code();
   return code != ErrorCode::kInterrupted && code != ErrorCode::kPeer && code != ErrorCode::kResource;

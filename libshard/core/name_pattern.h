@@ -60,7 +60,7 @@ struct CountedName {
 /// Nothing for a name of a different form. If several "-of-" occur, the last one counts.
 std::optional<CountedName> read_counted_name(std::string_view name);
 
-/// Splits a name before and after each run of digits: texts at even indices, digits at odd ones. The first text may be
+/// Splits a name before and after each run of digits: texts at even indices, digits at odd ones. The first may be
 /// empty.
 std::vector<std::string> cut_at_numbers(std::string_view name);
 

@@ -8,8 +8,7 @@
 
 namespace shard {
 
-/// Damerau's edit distance (insert, delete, replace, swap neighbours), or `limit` + 1 if it is larger. Cost: O(|a| *
-/// |b|).
+/// Damerau's edit distance (insert, delete, replace, swap neighbours), at most `limit` + 1. Cost: O(|a| * |b|).
 int edit_distance(std::string_view a, std::string_view b, int limit);
 
 /// The word nearest to `typed` (the first of equally near ones). Empty if none is near enough to be a plausible

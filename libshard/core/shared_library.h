@@ -1,5 +1,4 @@
-/// \file SharedLibrary: a library that is opened at run time, such as a plug-in in the folder of the library that needs
-///   it.
+/// \file SharedLibrary: a library that is opened at run time, such as a plug-in beside the library that needs it.
 #pragma once
 
 #include <string>

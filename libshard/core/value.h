@@ -1,5 +1,4 @@
-/// \file Value: the tree of a checkpoint's content other than tensors' bytes: the content of a pickle, in symbolic
-///   form.
+/// \file Value: the tree of a checkpoint's content other than tensors' bytes: that of a pickle, in symbolic form.
 ///
 /// A Value is inert. Names of Python functions and classes are text (kGlobal); "calling" one is a node (kCall) that
 /// records the callee and its arguments. Nothing is ever resolved or executed. A pickle that is read into a Value and

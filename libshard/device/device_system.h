@@ -24,8 +24,7 @@ struct DeviceSystem {
   std::string problem;  ///< CUDA's message if it finds no device, or the loader's if there is no plug-in.
 };
 
-/// The plug-in's description. Without a plug-in, a system without devices, and the reason. Throws nothing. Cost: up to
-/// 0.5 s.
+/// The plug-in's description. Without one, a system without devices, and the reason. Throws nothing. Cost: up to 0.5 s.
 DeviceSystem describe_devices();
 
 /// The device that a rank requests.

@@ -31,8 +31,7 @@ struct CBox {
   std::size_t dimensions, element_bytes;
 };
 
-/// The operations of device.h, with its preconditions, errors and threads. Operations that can fail return false on
-/// errors.
+/// The operations of device.h, with its preconditions, errors and threads. They return false if they fail.
 struct DeviceFunctions {
   bool (*free_bytes)(void* device, std::int64_t* bytes, const ErrorSink* errors);
   bool (*allocate)(void* device, std::int64_t bytes, bool is_pinned, CBuffer* made, const ErrorSink* errors);

@@ -26,8 +26,7 @@ struct CrcRun {
 /// Whether a run is valid: it has bytes, and is inside its storage.
 bool fits(const CrcRun& run, std::span<const Storage> storages);
 
-/// Combines runs. Bytes that no run covers count as zeros. Threads: several may call `record`; crc32_of only after all
-/// of them.
+/// Combines runs. Bytes that no run covers count as zeros. Threads: several may call `record`; crc32_of only after all.
 class StorageChecksums : public Checksums {
  public:
   /// Ownership: the storages must outlive this.

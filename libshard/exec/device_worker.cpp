@@ -145,8 +145,7 @@ void DeviceWorker::compute(Slot& slot) {
   const std::int64_t width = element_bytes(unit.from);
   slot.boxes.place(slot.permuted->data(), width);
   for (const Loaded& loaded : loaded_) {
-    // Finds the position of the common part in the loaded box and in the target's box, and copies it with both sides'
-    // strides.
+    // Finds the common part in the loaded box and in the target's box, and copies it with both sides' strides.
     const std::span steps = std::span(loaded.strides).first(static_cast<std::size_t>(loaded.box.dims));
     for (const BufferBox& box : slot.boxes.boxes_for(to, loaded.box)) {
       const Box common = intersect(loaded.box, box.box());

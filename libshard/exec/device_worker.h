@@ -23,8 +23,7 @@ struct DeviceShare {
   std::int64_t staging_bytes = 0;
   int workers = 1;
 };
-/// Chooses as many workers as fit: pinned memory uses at most half of `max_memory_bytes`, and the device's at most all
-/// of it.
+/// Chooses as many workers as fit: pinned memory uses at most half of `max_memory_bytes`, and the device's at most all.
 DeviceShare device_share(const Plan& plan, std::int64_t max_memory_bytes, int threads);
 
 /// A worker with two slots: while one slot's tile is on the device, the worker reads or writes the other's. The steps
@@ -42,8 +41,7 @@ class DeviceWorker {
   /// Waits for the device, even if tiles are unfinished.
   ~DeviceWorker();
 
-  /// Whether a tile goes through the device. Tiles that are copied unchanged do not, unless their data is already
-  /// there.
+  /// Whether a tile goes through the device. Tiles that are copied unchanged do only if their data is already on it.
   bool takes(std::int64_t tile) const;
   /// Reads a tile and starts its work on the device. Writes the tile before the last one.
   /// \throws Error kResource  too little memory; and the errors of reading, writing and the device

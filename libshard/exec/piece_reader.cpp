@@ -14,8 +14,7 @@ namespace shard {
 
 namespace {
 
-/// Bytes that the processor's second-level cache still has once they are read, so that their checksum costs half as
-/// much.
+/// Bytes that the second-level cache still has once they are read, so that their checksum costs half as much.
 constexpr std::size_t kCachedBlock = 256 << 10;
 
 /// The layout of a block in the staging buffer. Dimensions with small strides are `joined`: one call reads their whole

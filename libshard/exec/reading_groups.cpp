@@ -13,8 +13,7 @@ std::vector<std::vector<std::size_t>> reading_groups(const Catalog& catalog, std
     auto operator<=>(const InStream&) const = default;
   };
   std::vector<std::vector<std::size_t>> groups;
-  // A tensor that begins in a stream is sorted by its storage and position there. Every other tensor is a group by
-  // itself.
+  // A tensor that begins in a stream is sorted by its storage and position there. All others are groups by themselves.
   std::vector<InStream> in_streams;
   for (std::size_t i = 0; i < tensors.size(); ++i) {
     const std::span<const Chunk> chunks = catalog.chunks_of(catalog.tensors[tensors[i]]);

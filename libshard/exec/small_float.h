@@ -120,8 +120,7 @@ struct Float8E8m0fnu {
   }
 };
 
-/// The values of all codes of an 8-bit type. A table lookup needs no arithmetic and no special case for subnormal
-/// results.
+/// The values of all codes of an 8-bit type. A lookup needs no arithmetic and no special case for subnormal results.
 template <class F>
 inline constexpr std::array<float, 256> kDecoded = [] {
   std::array<float, 256> table{};

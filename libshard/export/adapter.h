@@ -14,8 +14,7 @@ namespace shard {
 /// True for a name that PEFT gives a tensor of an adapter: some part begins with `lora_`.
 bool is_lora(std::string_view name);
 
-/// True for a name of an adapter that other tools than PEFT give: Kohya's sd-scripts, LyCORIS, and diffusers before
-/// PEFT.
+/// True for names that other tools give tensors of an adapter: Kohya's sd-scripts, LyCORIS, and diffusers before PEFT.
 bool is_lora_of_other_tool(std::string_view name);
 
 /// kUnsupported, for the tensor with such a name.

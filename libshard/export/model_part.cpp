@@ -268,8 +268,7 @@ std::string clean(std::string_view name, std::string_view container) {
   return without_wrappers(name);
 }
 
-/// Whether some name begins with `model.` twice, or the name of a head, which is in no other module, begins with it
-/// once.
+/// Whether some name begins with `model.` twice, or that of a head, which is in no other module, once.
 bool has_outer_model(const std::vector<ModelTensor>& tensors) {
   return std::ranges::any_of(tensors, [](const ModelTensor& each) {
     if (!each.name.starts_with(kModelPrefix)) return false;

@@ -47,8 +47,7 @@ struct ModelPart {
   std::vector<std::string> adapters{};  ///< The adapters' own names, if the source has them: "default".
 };
 
-/// Facts about the model from outside of the checkpoint. They show whether a module holds the model as its attribute
-/// `model`.
+/// Facts from outside of the checkpoint that show whether a module holds the model as its attribute `model`.
 struct ModelHints {
   std::function<bool(std::string_view name)> has{};  ///< Whether a reference has a tensor; null: there is none.
   std::string type{};                                ///< `model_type` of its config; may be empty.

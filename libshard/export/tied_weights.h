@@ -17,8 +17,7 @@ struct TiedPair {
   bool is_guess = false;  ///< Inferred from shapes only; the other may be an independent tensor.
 };
 
-/// The pairs of which both tensors exist, by the names in transformers' models. A tensor is `repeated` in at most one
-/// pair.
+/// The pairs of which both tensors exist, by names in transformers' models. Each is `repeated` in at most one pair.
 std::vector<TiedPair> find_tied(std::span<const SelectedTensor> tensors);
 
 /// A parameter that a model does not store because it may repeat a tensor.

@@ -84,8 +84,7 @@ class LocalDisk : public SourceStore {
   /// RandomReader::requests_at_once for the files at `path`; 1 if there is nothing.
   virtual int requests_at_once(const std::string& /*path*/) const { return 1; }
 
-  /// Calls the LocalFolder functions on the folder that contains `path`. \throws Error kResource  the folder does not
-  /// exist
+  /// Calls LocalFolder functions on the parent of `path`. \throws Error kResource  the folder does not exist
   std::unique_ptr<FileWriter> create(const std::string& path);
   void make_folder(const std::string& path);
   void rename_new(const std::string& from, const std::string& to);

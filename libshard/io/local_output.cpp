@@ -409,8 +409,7 @@ class LocalOutput final : public Output {
   }
 
   /// Makes the new content visible. A failure after that rolls back, so that an error always means the old state. A
-  /// companion is removed before its file is replaced, and created after it, so that it never belongs to a different
-  /// file.
+  /// companion is removed before its file is replaced, and created after it, so that it never belongs to another.
   void publish(bool replaces) {
     try {
       if (!old_companion_.empty()) {

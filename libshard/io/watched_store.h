@@ -4,8 +4,7 @@
 /// all parts of a run see the same files, and a store with a long round trip is asked once. Names that appear or vanish
 /// during the run are not noticed.
 ///
-/// A file that is still open is not opened again: its readers share it. The files opened last stay open for later
-/// readers.
+/// A file that is still open is not opened again: its readers share it. Those opened last stay open for later readers.
 ///
 /// On a disk with long round trips (RandomReader::requests_at_once), the store also asks ahead. After a second request
 /// for the status or the content of a file in a folder, it requests the same of the next files with that suffix,

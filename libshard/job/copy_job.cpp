@@ -80,8 +80,7 @@ Left find_left(OutputStore& store, Group& group, const CopyJob& job, const Outpu
   return left;
 }
 
-/// The grid of tiles of the run that is resumed, or else that of this run. The two runs may differ in threads and
-/// memory.
+/// The grid of tiles of the run that is resumed, or else of this run. Both may differ in threads and memory.
 PlanGrid grid_of(const Left& left, const PlanGrid& now) {
   return left.is_found() ? left.heads.begin()->second.grid : now;
 }

@@ -75,8 +75,7 @@ struct AwaitedTile {
   std::size_t missing = 0;  ///< The number of boxes that have not arrived.
 };
 
-/// A group of tiles whose boxes are requested together. Threads: one at a time; `received` by any while nothing is
-/// added.
+/// A group of tiles whose boxes are requested together. Threads: one; `received`: any, while nothing is added.
 class ExchangeBatch {
  public:
   /// Adds a tile. Appends the requests to each rank to `requests`.

@@ -513,8 +513,7 @@ std::vector<GroupStore::Reply> GroupStore::choose_replies(std::span<const Wish> 
   return replies;
 }
 
-/// Sends and receives the replies. Each reply has a byte that is 1 if the file could be read, and then the file's
-/// bytes.
+/// Sends and receives the replies. Each has a byte that is 1 if the file could be read, and then the file's bytes.
 void GroupStore::reply(Group& group, std::span<const Wish> wishes) {
   const auto ranks = static_cast<std::size_t>(group.size());
   std::vector<std::span<const std::byte>> to(ranks);

@@ -7,8 +7,7 @@
 /// all ranks request the same data at once.
 ///
 /// Views: the first access to a path asks all ranks for their view of it. Ranks with equal views send them only once.
-/// Reads: up to 1 MiB per request. Small reads use blocks of 16 KiB, and the last 128 blocks are cached until the step
-/// ends.
+/// Reads: up to 1 MiB per request. Small reads use blocks of 16 KiB, of which the last 128 are cached during a step.
 #pragma once
 
 #include <cstdint>

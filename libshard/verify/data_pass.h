@@ -57,8 +57,7 @@ class StoredCrcs {
   std::int64_t compared() const { return compared_; }
   void count(std::int64_t more) { compared_ += more; }
 
-  /// Sends the partial sums of incomplete runs to rank 0, which combines and compares them. Collective. \throws Error
-  /// kPeer
+  /// Sends sums of incomplete runs to rank 0, which combines and compares them. Collective. \throws Error kPeer
   void gather(Group& group);
 
  private:

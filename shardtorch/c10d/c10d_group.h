@@ -90,8 +90,8 @@ class C10dGroup final : public Group {
   std::string missing_;                   ///< The ranks that were missing when the group broke; empty if unknown.
 };
 
-/// The store through which the ranks of a launch connect: torchrun's, or a TCP store on rank 0. Its keys belong to this
-/// job.
+/// The store through which the ranks of a launch connect: torchrun's, or a TCP store on rank 0. The keys are this
+/// job's.
 /// \throws Error kPeer, kInvalidArgument  several hosts and no address
 c10::intrusive_ptr<c10d::Store> make_store(const Launch& launch, std::chrono::milliseconds timeout);
 

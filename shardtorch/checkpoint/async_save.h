@@ -23,8 +23,7 @@ class AsyncSave {
   bool is_done() const { return wait_for(std::chrono::milliseconds(0)); }
   /// Whether the save ended within that time, with or without an error.
   bool wait_for(std::chrono::milliseconds time) const;
-  /// Returns when the checkpoint is complete. May be called again. \throws Error  the errors of save(), the same on all
-  /// ranks.
+  /// Returns when the checkpoint is complete. May be called again. \throws Error  as save(), the same on all ranks.
   void wait() const;
   /// Requests the end. `wait` then throws kInterrupted on all ranks, and the path is unchanged, unless the commit had
   /// already started. Returns at once. A call on one rank is enough.

@@ -53,8 +53,7 @@ using Placements = std::vector<Placement>;  ///< One for each axis of a mesh, sl
 std::string to_string(const Placement& placement);
 std::string to_string(const Placements& placements);  ///< "[S(0), R]"
 
-/// Normalizes placements for a tensor of `dims` dimensions on a mesh of `axes` axes: dimensions are counted from the
-/// front.
+/// Normalizes placements for a tensor of `dims` dimensions on a mesh of `axes` axes: counts dimensions from the front.
 /// \throws c10::ValueError  different numbers of placements and axes; a split factor below 1; Partial placements whose
 ///   operations do not commute (sum and mean do).
 /// \throws c10::IndexError  the tensor has no such dimension.

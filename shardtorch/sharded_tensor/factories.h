@@ -40,8 +40,7 @@ namespace shard {
 /// ranks compare spec, src_rank, size, dtype and requires_grad, then the shards are scattered (one exchange, without
 /// padding). An error on one rank is thrown on all.
 /// \throws c10::ValueError  "input tensor is not a contiguous Tensor", "... does not match with src_rank=...", "...
-///   does not match with sharding_spec=..." and so on, an invalid src_rank; c10::NotImplementedError  an enumerable
-///   spec.
+///   does not match with sharding_spec=..." ..., an invalid src_rank; c10::NotImplementedError  an enumerable spec.
 ShardedTensor shard_tensor(const at::Tensor& tensor, ShardingSpecPtr spec, int src_rank = 0,
                            ProcessGroupPtr group = nullptr);
 

@@ -22,8 +22,7 @@
 namespace shard::app {
 
 /// Starts to draw after one second. finish() or the destructor erases the line. Draws nothing with --quiet. With
-/// `auto`, draws nothing if stderr is not a terminal or shows the log (-v). Logs a line every 10 seconds and one at the
-/// end.
+/// `auto`, draws nothing if stderr is not a terminal or shows the log (-v). Logs a line every 10 s and one at the end.
 class ProgressMeter {
  public:
   /// `own` returns the bytes that this rank has done; the meter's thread calls it. `others` is the number of bytes that

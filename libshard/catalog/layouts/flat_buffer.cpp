@@ -57,8 +57,7 @@ class FlatMaker {
     add_run(kNoTensor, rounded(used_, rule_.end) - used_);
     const std::int64_t slice = used_ / rule_.parts, last = used_ - slice;
     const auto bucket = std::ssize(layout_.slices);
-    // If the format does not store the tail, the padding at the end of the last part is not written. It has at most one
-    // slice.
+    // If the format does not store the tail, the last part's padding, at most one slice, is not written.
     if (!rule_.stores_tail) layout_.tail = used_ - std::max(used, last);
     for (const Run& run : runs_) {
       for_each_slice_of_run(run.begin, run.count, slice,

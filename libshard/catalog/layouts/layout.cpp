@@ -50,8 +50,7 @@ void append_cut(const Runs& runs, Run cut, std::size_t& next, std::int64_t& posi
   }
 }
 
-/// An axis that shards a dimension, and the rank's part on it. If the placement is strided, it is the part of every
-/// piece.
+/// An axis that shards a dimension, and the rank's part on it, or of each piece if it is strided.
 struct AxisCut {
   const Placement* placement = nullptr;
   DimCut numbers{};

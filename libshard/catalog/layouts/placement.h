@@ -41,8 +41,7 @@ struct MeshAxis {
 };
 /// A mesh has at most this many ranks.
 inline constexpr std::int64_t kMaxRanks = 1 << 20;
-/// Parses "A=N[,B=M...]" or "N". \throws Error kInvalidArgument  malformed, a repeated axis, or more than kMaxRanks
-/// ranks.
+/// Parses "A=N[,B=M...]" or "N". \throws Error kInvalidArgument  malformed, an axis twice, or over kMaxRanks ranks.
 std::vector<MeshAxis> parse_mesh(std::string_view text);
 /// The number of a coordinate of the mesh, in row-major order. \pre one number per axis, below its size
 std::size_t index_on_mesh(std::span<const MeshAxis> mesh, std::span<const std::int64_t> coordinate);

@@ -35,8 +35,7 @@ struct DimCut {
 std::vector<std::int64_t> ends_of(std::span<const std::int64_t> widths, const std::string& where);
 
 /// The part of [0, n). Cost: constant.
-/// \throws Error kInvalidArgument  kEven if `parts` does not divide n; widths that are not one per part or do not sum
-///   to n.
+/// \throws Error kInvalidArgument  kEven if `parts` does not divide n; widths that are not one per part, of sum n.
 DimRange cut_range(std::int64_t n, const DimCut& cut, const std::string& where);
 
 /// Piece `index` of [0, n) in consecutive pieces of `size`; empty, at n, past the end. CutRule::kChunk's parts are

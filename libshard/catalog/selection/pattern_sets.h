@@ -36,8 +36,7 @@ class PatternSizes {
   std::size_t texts_ = 0;
 };
 
-/// Groups patterns into sets that are small enough for RE2's automata, so that one pass over a text matches hundreds of
-/// them.
+/// Groups patterns into sets that are small enough for RE2's automata, so that one pass over a text matches hundreds.
 class PatternSets {
  public:
   static constexpr std::int64_t kMaxPrograms = PatternSizes::kMaxPrograms;

@@ -204,8 +204,7 @@ void Renaming::strip(NamedPath& entry, std::size_t prefix) {
   entry.path = whole ? compact_path(entry.path.without_first(static_cast<std::size_t>(parts)), entry.name) : Path();
 }
 
-/// A prefix that ends in a dot becomes containers, if the source has containers. Any other prefix changes the name
-/// only.
+/// A prefix that ends in a dot becomes containers, if the source has any. Other prefixes change only the name.
 void Renaming::add(NamedPath& entry, std::string_view prefix) {
   if (prefix.empty()) return;
   scratch_.assign(prefix).append(entry.name);

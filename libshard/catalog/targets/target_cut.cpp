@@ -137,7 +137,7 @@ std::vector<RankPiece> place(Dims shape, const Sharding& words) {
 
 /// The dimension that torch.chunk would have to split into `ranks` pieces, one per rank in order, to produce these
 /// chunks; -1 if there is none. Pieces without elements may be missing. torch.chunk makes parts of ceil(n / ranks); the
-/// first chunk tells the dimension, and every other one must then be at rank * step.
+/// first chunk determines the dimension, and every other one must then be at rank * step.
 int chunked_dim(const Catalog& catalog, const Tensor& tensor, std::int64_t ranks) {
   const std::span<const Chunk> chunks = catalog.chunks_of(tensor);
   if (chunks.size() < 2) return -1;

@@ -16,8 +16,7 @@ bool continues(const CopyDim& outer, const CopyDim& inner) {
   return outer.from == inner.from * inner.size && outer.to == inner.to * inner.size;
 }
 
-/// Orders all dimensions except the last by the target's strides, and merges those that are one dimension on both
-/// sides.
+/// Orders all dimensions but the last by the target's strides, and merges those that are one on both sides.
 void order_and_merge(CopyShape& shape) {
   const auto begin = shape.dims.begin(), end = begin + shape.count;
   std::stable_sort(begin, end - 1, [](const CopyDim& a, const CopyDim& b) {

@@ -26,8 +26,7 @@ void add_run(std::vector<DimRun>& runs, const DimRun& run, const std::string& wh
 /// The part of a run whose local positions are in `range`, with positions relative to its begin. Its length is 0 if
 /// there is none.
 DimRun part_in(const DimRun& run, DimRange range) {
-  // Position i of the run is at local + i * step. `first` and `last` are the smallest i at or after each end of the
-  // range.
+  // Position i of the run is at local + i * step. `first` and `last`: the smallest i at or after each end.
   const std::int64_t first =
       std::max(std::int64_t{0}, ceil_div(std::max(std::int64_t{0}, range.begin - run.local), run.step));
   const std::int64_t end = range.begin + range.size;

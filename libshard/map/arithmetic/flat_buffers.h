@@ -24,7 +24,7 @@ class FlatKeys {
   struct Place {
     std::string group;  ///< The text for {group}: its number, or the text that its pattern captures.
     /// The sort key of the document's order: the item, the numbers of its placeholders, and the name within the item.
-    /// Empty if names alone decide.
+    /// Empty if only names decide.
     std::vector<std::int64_t> order;
   };
 

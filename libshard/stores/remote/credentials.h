@@ -20,8 +20,7 @@ using Profiles = std::map<std::string, std::map<std::string, std::string>>;
 /// that are not "key = value" are ignored.
 void add_profiles(std::string_view text, bool is_config, Profiles& profiles);
 
-/// Reads a document with AccessKeyId, SecretAccessKey, Token or SessionToken, and Expiration. Nothing if a key is
-/// missing.
+/// Reads a document of AccessKeyId, SecretAccessKey, Token or SessionToken, and Expiration. Nothing if one is missing.
 std::optional<Credentials> parse_credentials(std::string_view json);
 /// The credentials in an answer of STS, which is XML. Nothing if a key is missing.
 std::optional<Credentials> parse_sts_credentials(std::string_view xml);
