@@ -16,9 +16,10 @@ class Export(ExportTest):
     def test_files_of_the_reference_come_along_and_weights_do_not(self):
         write(self.dir / "a.safetensors", {"w": [1, 2]})
         hub = self.hub()
-        copied = ["added_tokens.json", "additional_chat_templates/tool.jinja", "chat_template.jinja", "config.json",
-                  "generation_config.json", "merges.txt", "modeling_x.py", "qwen.tiktoken", "special_tokens_map.json",
-                  "spiece.model", "tokenizer.json", "tokenizer.model", "tokenizer_config.json", "vocab.json"]
+        copied = ["added_tokens.json", "additional_chat_templates/tool.jinja", "bpe.codes", "chat_template.jinja", "config.json",
+                  "generation_config.json", "merges.txt", "modeling_x.py", "normalizer.json", "qwen.tiktoken",
+                  "special_tokens_map.json", "spiece.model", "tiktoken.model", "tokenizer.json", "tokenizer.model",
+                  "tokenizer_config.json", "vocab.json"]
         others = ["model.safetensors", "pytorch_model.bin", "optimizer.pt", "trainer_state.json", "README.md", ".hidden.py",
                   "model.safetensors.index.json.bak", "consolidated.pth"]
         for name in copied + others:

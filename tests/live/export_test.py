@@ -3,8 +3,10 @@
 Real torch (FSDP2, FSDP1, DDP, torch.compile, DCP), transformers' Trainer, accelerate and Lightning create the
 states; verl's, torchtitan's and Lightning's FSDP layouts are created by the same calls.
 """
+import ast
 import json
 import logging
+import re
 import subprocess
 import sys
 import tempfile
@@ -164,6 +166,20 @@ class Export(LiveTest):
         self.assertEqual(result["export"]["tied"], ["lm_head.weight"])
         self.assert_loads(out, model)
         shardctl("verify", out)
+
+    def test_files_of_all_tokenizers_come_along(self):
+        import transformers
+
+        table, modules = re.compile(r"^VOCAB_FILES_NAMES = ({.*?})", re.DOTALL | re.MULTILINE), Path(transformers.__file__).parent / "models"
+        tables = [found for path in modules.glob("*/tokenization_*.py") for found in table.findall(path.read_text())]
+        names = {name for each in tables for name in ast.literal_eval(each).values()}
+        self.assertGreater(len(names), 20)
+        hub = reference(self.dir / "hub", tiny("llama"))
+        for name in names:
+            (hub / name).write_text("{}")
+        torch.save(tiny("llama").state_dict(), self.dir / "flat.pt")
+        result = shardctl_json("export", self.dir / "flat.pt", "-o", self.dir / "out", "--hf-ref", hub)
+        self.assertLessEqual(names, set(result["export"]["copied"]))
 
     def test_fsdp1_sharded_and_full_load_and_local_is_refused(self):
         model = tiny("llama")
