@@ -17,7 +17,6 @@
 #include "apps/shardctl/text/value_text.h"
 #include "libshard/catalog/chunk_place.h"
 #include "libshard/core/box.h"
-#include "libshard/core/checked.h"
 #include "libshard/core/hash_table.h"
 #include "libshard/core/parallel.h"
 #include "libshard/core/short_text.h"
@@ -249,7 +248,7 @@ void tensor_lines(const Session& session, const Catalog& catalog, const Selectio
   };
   const int threads = worker_count(session);
   for (std::size_t begin = 0; begin < tensors.size() && session.out.good();) {
-    const std::size_t blocks = ceil_div(tensors.size() - begin, block);
+    const std::size_t blocks = (tensors.size() - begin) / block + 1;
     std::vector<std::ostringstream> texts(std::min(blocks, static_cast<std::size_t>(threads)));
     for_each_index(texts.size(), threads, [&](std::size_t i) {
       const std::size_t first = begin + i * block;
