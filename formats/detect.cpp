@@ -121,7 +121,7 @@ std::string stale_latest(const Source& source) {
   if (!name) return {};
   if (name->empty()) return "; its file 'latest' is empty";
   const bool is_plain = name->find('/') == std::string::npos;
-  if (!is_plain || source.store->status(join_path(folder, *name)).kind != FileKind::kAbsent) return {};
+  if (!is_plain || source.store->exists(join_path(folder, *name))) return {};
   return fmt::format("; its file 'latest' names {}, which does not exist", first_names(std::array{*name}));
 }
 

@@ -67,7 +67,7 @@ Sets sets_in(const Source& source) {
   const std::string& folder = source.paths.front();
   for (const std::string& name : source.store->list(folder)) {
     const bool is_whole = !name.starts_with('.') && ends_in_any(name, kWholeTorchSuffixes);
-    if (is_whole && source.store->status(join_path(folder, name)).kind == FileKind::kFile) {
+    if (is_whole && source.store->is_file(join_path(folder, name))) {
       sets[set_of(name)].push_back(name);
     }
   }
@@ -155,7 +155,7 @@ class Finder {
     if (std::ssize(names) > names_left_) names.resize(static_cast<std::size_t>(names_left_));
     names_left_ -= static_cast<int>(names.size());
     std::erase_if(names, [&](const std::string& name) {
-      return name.starts_with('.') || store_.status(join_path(folder, name)).kind != FileKind::kFolder;
+      return name.starts_with('.') || !store_.is_folder(join_path(folder, name));
     });
     std::ranges::sort(names, {}, [](const std::string& name) {
       return std::tuple(-number_in(name), order_of(name), std::string_view(name));
@@ -233,9 +233,7 @@ std::vector<FoundCheckpoint> model_candidates(const Source& source, std::vector<
 bool is_trainers_name(std::string_view name) { return is_side_name(name) || is_optimizers(name); }
 
 bool holds_files_of(const SourceStore& store, const std::string& folder, const Catalog& catalog) {
-  const auto is_there = [&](const File& file) {
-    return store.status(join_path(folder, file.path)).kind != FileKind::kAbsent;
-  };
+  const auto is_there = [&](const File& file) { return store.exists(join_path(folder, file.path)); };
   return catalog.files.empty() || std::ranges::any_of(catalog.files, is_there);
 }
 

@@ -63,7 +63,7 @@ constexpr std::array kMarks{
 
 /// The first bytes of a file; empty if `path` is not a file.
 std::string head_of(const SourceStore& store, const std::string& path) {
-  if (store.status(path).kind != FileKind::kFile) return {};
+  if (!store.is_file(path)) return {};
   return front_of(*store.open(path), kHeadBytes);
 }
 
@@ -245,7 +245,7 @@ std::optional<Error> pointer_at(const SourceStore& store, const std::string& pat
 std::optional<Error> foreign_look_alike(const Source& source) {
   for (const std::string& path : source.paths) {
     if (auto error = ask_formats(&Format::refuse_part, *source.store, path)) return error;
-    const bool is_folder = source.store->status(path).kind == FileKind::kFolder;
+    const bool is_folder = source.store->is_folder(path);
     auto error = is_folder ? look_alike_folder(*source.store, path) : look_alike_file(*source.store, path);
     if (error) return error;
   }
@@ -256,7 +256,7 @@ std::optional<Error> foreign_kind(const Source& source) {
   const SourceStore& store = *source.store;
   for (const std::string& path : source.paths) {
     if (auto error = ask_formats(&Format::explain_refusal, store, path)) return error;
-    const bool is_folder = store.status(path).kind == FileKind::kFolder;
+    const bool is_folder = store.is_folder(path);
     if (auto error = is_folder ? foreign_folder(store, path) : foreign_file(store, path)) return error;
   }
   return std::nullopt;

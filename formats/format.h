@@ -37,7 +37,7 @@ struct Source {
 
 /// True if the source is one folder.
 inline bool is_one_folder(const Source& source) {
-  return source.paths.size() == 1 && source.store->status(source.paths.front()).kind == FileKind::kFolder;
+  return source.paths.size() == 1 && source.store->is_folder(source.paths.front());
 }
 
 /// A choice of how a format reads or writes, which is left to the user.

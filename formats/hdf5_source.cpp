@@ -23,7 +23,7 @@ bool has_signature_at(const RandomReader& file, std::int64_t offset) {
 /// Searches the signature. The specification permits a superblock at 0, 512, 1024, ... without a limit, but user blocks
 /// are small.
 bool is_hdf5_file(const SourceStore& store, const std::string& path) {
-  if (store.status(path).kind != FileKind::kFile) return false;
+  if (!store.is_file(path)) return false;
   const auto file = store.open(path);
   if (has_signature_at(*file, 0)) return true;
   constexpr std::int64_t kFirst = 512, kLast = 1 << 20;
@@ -45,7 +45,7 @@ bool is_hdf5_name(std::string_view name) { return ends_in_any(name, kHdf5Suffixe
 
 bool is_keras_index(const SourceStore& store, const std::string& path) {
   const bool is_named_so = path.ends_with(kKerasIndexSuffix) || path.ends_with(kTensorFlowIndexSuffix);
-  return is_named_so && store.status(path).kind == FileKind::kFile;
+  return is_named_so && store.is_file(path);
 }
 
 std::optional<KerasWeights> keras_weights_in(const std::shared_ptr<const RandomReader>& file) {
@@ -61,7 +61,7 @@ std::optional<KerasWeights> keras_weights_in(const std::shared_ptr<const RandomR
 }
 
 bool is_keras_archive(const SourceStore& store, const std::string& path) {
-  if (!path.ends_with(kKerasArchiveSuffix) || store.status(path).kind != FileKind::kFile) return false;
+  if (!path.ends_with(kKerasArchiveSuffix) || !store.is_file(path)) return false;
   return keras_weights_in(store.open(path)).has_value();
 }
 

@@ -130,7 +130,7 @@ std::function<void(int rank, std::string_view step)> hold_step(LocalDisk& fs, st
     writer->write_at(0, std::as_bytes(std::span(text)));
     writer->close();
     fs.rename_new(unnamed, file);
-    while (fs.status(file).kind != FileKind::kAbsent) std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    while (fs.exists(file)) std::this_thread::sleep_for(std::chrono::milliseconds(5));
   };
 }
 #endif

@@ -15,7 +15,7 @@ std::optional<Error> refuse_item_file(const SourceStore& store, const std::strin
   const std::string folder = parent_path(path);
   const bool is_item_file = dcp::file_numbers(base_name(path)).rank >= 0;
   if (!is_item_file && base_name(path) != dcp::kMetadataName) return std::nullopt;
-  if (store.status(path).kind != FileKind::kFile) return std::nullopt;
+  if (!store.is_file(path)) return std::nullopt;
   return Error(ErrorCode::kInvalidArgument, "this is one file of a DCP checkpoint, which is read as a folder")
       .in_file(path)
       .expected("the folder with .metadata and all .distcp files")

@@ -223,7 +223,7 @@ void ObjectItems::read_common(const SourceStore& store, const std::string& folde
                               std::span<const ObjectEntry> objects) {
   const std::string name(form_.common_file);
   if (name.empty()) return;
-  if (store.status(join_path(folder, name)).kind != FileKind::kFile) {
+  if (!store.is_file(join_path(folder, name))) {
     if (form_.needs_common && std::ranges::none_of(objects, [this](auto& each) { return is_common(each); })) {
       catalog_.warnings.push_back(fmt::format("{} is missing: its contents (arguments, iteration) are lost", name));
       const Error missing = Error(ErrorCode::kNotFound, "the file of the common data is missing")

@@ -294,7 +294,7 @@ bool detect(const Source& source) {
 }
 
 std::unique_ptr<Reader> open(const Source& source, const OpenOptions& options) {
-  if (source.paths.size() == 1 && source.store->status(source.paths[0]).kind == FileKind::kAbsent) {
+  if (source.paths.size() == 1 && !source.store->exists(source.paths[0])) {
     throw Error(ErrorCode::kNotFound, "no such folder").in_file(source.paths[0]).of_kind(FindingKind::kMissingFile);
   }
   if (!is_one_folder(source)) {

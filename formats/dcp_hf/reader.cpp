@@ -478,7 +478,7 @@ bool detect(const Source& source) {
     for (std::string& path : paths) path = join_path(folder, path);
   }
   return std::ranges::any_of(paths, [&](const std::string& path) {
-    return store.status(path).kind == FileKind::kFile && safetensors::names_sharding_info(*store.open(path));
+    return store.is_file(path) && safetensors::names_sharding_info(*store.open(path));
   });
 }
 

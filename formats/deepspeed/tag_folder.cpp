@@ -89,7 +89,7 @@ std::string named_folder(const SourceStore& store, const std::string& path, std:
     return {};
   }
   const std::string folder = join_path(path, tag);
-  return store.status(folder).kind == FileKind::kFolder ? folder : std::string();
+  return store.is_folder(folder) ? folder : std::string();
 }
 
 TagFolder of_model_rank(const TagFolder& folder, std::int64_t model_rank) {
@@ -113,7 +113,7 @@ bool is_state_file(std::string_view name) {
 }
 
 bool is_tag_folder(const SourceStore& store, const std::string& path) {
-  if (store.status(path).kind != FileKind::kFolder) return false;
+  if (!store.is_folder(path)) return false;
   if (holds_states(store.list(path))) return true;
   const std::string latest = named_folder(store, path, kLatest);
   return !latest.empty() && holds_states(store.list(latest));
@@ -137,7 +137,7 @@ TagFolder find_tag_folder(const Source& source) {
   if (!holds_states(names)) {
     Error error(ErrorCode::kNotFound, "the folder does not contain DeepSpeed's files of model or optimizer states");
     error.in_file(folder).of_kind(FindingKind::kMissingFile);
-    const bool is_named = store.status(join_path(path, kLatest)).kind == FileKind::kFile;
+    const bool is_named = store.is_file(join_path(path, kLatest));
     if (is_named && latest.empty()) error.because("its file 'latest' names a folder that does not exist");
     throw error;
   }
@@ -151,7 +151,7 @@ constexpr std::string_view kSuffix = ".pt";
 
 /// The folder itself or the one that latest_universal names; empty if neither is a universal checkpoint.
 std::string universal_folder(const SourceStore& store, const std::string& path) {
-  if (store.status(path).kind != FileKind::kFolder) return {};
+  if (!store.is_folder(path)) return {};
   if (holds_universal(store, path)) return path;
   const std::string named = named_folder(store, path, kLatestUniversal);
   return !named.empty() && holds_universal(store, named) ? named : std::string();
@@ -166,11 +166,11 @@ Error missing_in(const std::string& path, const std::string& message) {
 /// Recognised by the optimizer's file, or if that is missing, by the weights of a parameter.
 bool holds_universal(const SourceStore& store, const std::string& path) {
   const std::string zero = join_path(path, kZeroFolder);
-  if (store.status(join_path(zero, kOptimizerFile)).kind == FileKind::kFile) return true;
-  if (store.status(zero).kind != FileKind::kFolder) return false;
+  if (store.is_file(join_path(zero, kOptimizerFile))) return true;
+  if (!store.is_folder(zero)) return false;
   const std::string weights = fmt::format("{}{}", kWeightFile, kSuffix);
   return std::ranges::any_of(store.list(zero), [&](const std::string& name) {
-    return store.status(join_path(join_path(zero, name), weights)).kind == FileKind::kFile;
+    return store.is_file(join_path(join_path(zero, name), weights));
   });
 }
 
@@ -202,7 +202,7 @@ UniversalFolder find_universal_folder(const Source& source) {
   const std::string zero = join_path(folder.path, kZeroFolder);
   for (const std::string& name : store.list(zero)) {
     const std::string path = join_path(zero, name);
-    if (store.status(path).kind != FileKind::kFolder) continue;
+    if (!store.is_folder(path)) continue;
     UniversalFolder::Param param{name, {}};
     for (const std::string& file : store.list(path)) {
       if (file.ends_with(kSuffix)) param.files.push_back(file.substr(0, file.size() - kSuffix.size()));

@@ -123,7 +123,7 @@ void ModelExport::find_files(TakenSource taken, const std::string& named) {
   adapter_folder_ = find_model_folder(store_, start, named, kAdapterConfigName);
   if (const std::string& stated = options_.reference; !stated.empty()) {
     folder_ = {stated};
-    if (store_.status(join_path(stated, kAdapterConfigName)).kind == FileKind::kFile) adapter_folder_ = folder_;
+    if (store_.is_file(join_path(stated, kAdapterConfigName))) adapter_folder_ = folder_;
   } else {
     has_own_reference_ = true;
     folder_ = find_model_folder(store_, start, named);
@@ -133,8 +133,7 @@ void ModelExport::find_files(TakenSource taken, const std::string& named) {
 
 void ModelExport::find_reference() {
   if (folder_.path.empty()) return;
-  const bool is_adapters = folder_.path == adapter_folder_.path &&
-                           store_.status(join_path(folder_.path, kConfigName)).kind == FileKind::kAbsent;
+  const bool is_adapters = folder_.path == adapter_folder_.path && !store_.exists(join_path(folder_.path, kConfigName));
   if (is_adapters) return;  // An adapter's part contains no weights of a model.
   config_ = read_model_config(store_, folder_.path);
   facts_ = read_quantization(store_, folder_.path);

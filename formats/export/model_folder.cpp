@@ -74,11 +74,6 @@ constexpr std::array<std::string_view, 46> kNames{
 };
 constexpr std::array<std::string_view, 3> kEnds{".py", ".tiktoken", ".jinja"};
 
-bool is_file(const SourceStore& store, const std::string& path) { return store.status(path).kind == FileKind::kFile; }
-bool is_folder(const SourceStore& store, const std::string& path) {
-  return store.status(path).kind == FileKind::kFolder;
-}
-
 template <class List>
 bool is_among(const List& list, std::string_view word) {
   return std::ranges::find(list, word) != list.end();
@@ -132,7 +127,7 @@ RawConfig read_object(JsonCursor& json) {
 /// one above it follows.
 std::vector<FilesFolder> folders_of(const SourceStore& store, const std::string& source, const std::string& named) {
   std::vector<FilesFolder> folders;
-  std::string at = is_folder(store, source) ? source : parent_path(source);
+  std::string at = store.is_folder(source) ? source : parent_path(source);
   folders.push_back({at});
   if (at == source && source == named) folders.push_back({parent_path(at), true});
   while (at != named && at.size() > named.size() && at.starts_with(named)) folders.push_back({at = parent_path(at)});
@@ -141,9 +136,9 @@ std::vector<FilesFolder> folders_of(const SourceStore& store, const std::string&
 
 void add_templates(const SourceStore& store, const std::string& folder, FolderFiles& files) {
   const std::string templates = join_path(folder, kTemplates);
-  if (!is_folder(store, templates)) return;
+  if (!store.is_folder(templates)) return;
   for (const std::string& name : store.list(templates)) {
-    if (!name.ends_with(".jinja") || !is_file(store, join_path(templates, name))) continue;
+    if (!name.ends_with(".jinja") || !store.is_file(join_path(templates, name))) continue;
     (is_plain_name(name) ? files.names : files.odd_names).push_back(join_path(kTemplates, name));
   }
 }
@@ -153,7 +148,7 @@ void add_module(const SourceStore& store, const std::string& folder, const std::
                 FolderFiles& files) {
   for (const std::string& name : store.list(join_path(folder, module))) {
     const std::string path = join_path(module, name);
-    if (!is_file(store, join_path(folder, path)) || !is_plain_name(name)) continue;
+    if (!store.is_file(join_path(folder, path)) || !is_plain_name(name)) continue;
     const bool is_weights = is_among(kModuleWeights, name);
     if (is_weights && !takes_weights) files.module_weights.push_back(path);
     const bool is_taken = is_weights ? takes_weights : is_model_file(name) && !name.ends_with(kCode);
@@ -166,8 +161,8 @@ void add_modules(const SourceStore& store, const std::string& folder, const std:
                  bool takes_weights, FolderFiles& files) {
   if (!is_among(names, kModules)) return;
   for (const std::string& name : names) {
-    if (is_among(kModuleNames, name) && is_file(store, join_path(folder, name))) files.names.push_back(name);
-    const bool is_module = is_module_folder(name) && is_plain_name(name) && is_folder(store, join_path(folder, name));
+    if (is_among(kModuleNames, name) && store.is_file(join_path(folder, name))) files.names.push_back(name);
+    const bool is_module = is_module_folder(name) && is_plain_name(name) && store.is_folder(join_path(folder, name));
     if (is_module) add_module(store, folder, name, takes_weights, files);
   }
 }
@@ -241,9 +236,9 @@ class AddingWriter final : public Writer {
 FilesFolder find_model_folder(const SourceStore& store, const std::string& source, const std::string& named,
                               const char* name) {
   for (const FilesFolder& folder : folders_of(store, source, named)) {
-    if (is_file(store, join_path(folder.path, name))) return folder;
+    if (store.is_file(join_path(folder.path, name))) return folder;
     const std::string beside = join_path(folder.path, kBeside);
-    if (!is_file(store, join_path(beside, name))) continue;
+    if (!store.is_file(join_path(beside, name))) continue;
     store.open_below(folder.path, join_path(kBeside, name));  // Refuses a link that leads out of the folder.
     return {beside, folder.is_above};
   }
@@ -252,7 +247,7 @@ FilesFolder find_model_folder(const SourceStore& store, const std::string& sourc
 
 ModelConfig read_model_config(const SourceStore& store, const std::string& folder) {
   const std::string path = join_path(folder, kConfigName);
-  if (!is_file(store, path)) {
+  if (!store.is_file(path)) {
     throw Error(ErrorCode::kNotFound, "cannot read the model's config: no such file").in_file(path);
   }
   const std::string text = whole_text(*store.open_below(folder, kConfigName), kMaxConfigBytes);
@@ -276,7 +271,7 @@ FolderFiles model_files(const SourceStore& store, const FilesFolder& folder, Fil
     const bool is_adapters = name == kAdapterConfigName;
     const bool is_models = name == kConfigName || name == "generation_config.json" || name.ends_with(kCode);
     const bool is_other = what == FilesOf::kModel ? is_adapters : is_models;
-    if (is_other || !(is_adapters || is_model_file(name)) || !is_file(store, join_path(folder.path, name))) continue;
+    if (is_other || !(is_adapters || is_model_file(name)) || !store.is_file(join_path(folder.path, name))) continue;
     if (!is_plain_name(name)) {
       files.odd_names.push_back(name);
     } else if (name.ends_with(kCode) && folder.is_above) {
@@ -296,7 +291,7 @@ std::vector<std::string> reference_files(const SourceStore& store, const std::st
   std::vector<std::string> paths;
   for (const std::string& name : store.list(folder)) {
     const std::string path = join_path(folder, name);
-    if (is_file(store, path) || name == kTemplates) paths.push_back(path);
+    if (store.is_file(path) || name == kTemplates) paths.push_back(path);
   }
   return paths;
 }

@@ -22,10 +22,6 @@ namespace {
 
 constexpr const char* kPipeline = "model_index.json";
 
-bool is_folder_at(const SourceStore& store, const std::string& path) {
-  return store.status(path).kind == FileKind::kFolder;
-}
-
 TakenSource found_below(const FoundCheckpoint& found) {
   const bool is_folder_of_one = found.kind == FoundCheckpoint::Kind::kFolder;
   return {.label = found.path,
@@ -131,11 +127,11 @@ std::optional<TakenSource> take_loaded(const SourceStore& store, const std::stri
 
 /// Refuses a pipeline of diffusers, which consists of several models in separate folders.
 void refuse_pipeline(const SourceStore& store, const std::string& folder) {
-  if (store.status(join_path(folder, kPipeline)).kind != FileKind::kFile) return;
+  if (!store.is_file(join_path(folder, kPipeline))) return;
   std::vector<FoundCheckpoint> models;
   for (const std::string& name : store.list(folder)) {
     const std::string path = join_path(folder, name);
-    if (name.starts_with('.') || !is_folder_at(store, path)) continue;
+    if (name.starts_with('.') || !store.is_folder(path)) continue;
     if (!sets_of_loader(store, path, store.list(path)).empty()) {
       models.push_back({FoundCheckpoint::Kind::kFolder, path});
     }
@@ -182,7 +178,7 @@ bool contradicts_latest(const SourceStore& store, const std::string& folder, con
 std::optional<TakenSource> take_only_checkpoint(const SourceStore& store, const std::string& folder,
                                                 SearchFor search) try {
   // A manifest belongs to the whole folder, so no file in it is the checkpoint.
-  if (store.status(join_path(folder, kManifestName)).kind != FileKind::kAbsent) return std::nullopt;
+  if (store.exists(join_path(folder, kManifestName))) return std::nullopt;
   const Recognised recognised = recognise({&store, {folder}}, search);
   if (recognised.format != nullptr || recognised.below.size() != 1) return std::nullopt;
   if (contradicts_latest(store, folder, recognised.below.front())) return std::nullopt;

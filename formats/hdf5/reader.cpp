@@ -447,7 +447,7 @@ class Hdf5Reader final : public Reader {
       paths_.front() = base_name(paths_.front());
     }
     const std::string path = join_path(source_.folder, name);
-    if (store_.status(path).kind == FileKind::kAbsent) {
+    if (!store_.exists(path)) {
       throw Error(ErrorCode::kNotFound, fmt::format("a virtual dataset names {}, which is missing", name))
           .in_file(path)
           .because("HDF5 would read fill values in its place")

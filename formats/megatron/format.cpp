@@ -33,7 +33,7 @@ std::string last_iteration(const SourceStore& store, const std::string& folder) 
   std::string last;
   for (const std::string& name : store.list(folder)) {
     const std::string path = join_path(folder, name);
-    if (name.starts_with("iter_") && path > last && store.status(path).kind == FileKind::kFolder) last = path;
+    if (name.starts_with("iter_") && path > last && store.is_folder(path)) last = path;
   }
   return last;
 }
@@ -49,7 +49,7 @@ Error megatron_root(const SourceStore& store, const std::string& folder) {
         .hint("pass the folder of one iteration");
   }
   const std::string path = join_path(folder, iteration);
-  if (store.status(path).kind == FileKind::kAbsent) {
+  if (!store.exists(path)) {
     Error error(ErrorCode::kNotFound, fmt::format("the iteration that {} names is missing", kTrackerName));
     error.in_file(path).of_kind(FindingKind::kMissingFile);
     if (const std::string last = last_iteration(store, folder); !last.empty()) {
@@ -68,7 +68,7 @@ Error megatron_root(const SourceStore& store, const std::string& folder) {
 }
 
 std::optional<Error> explain_folder(const SourceStore& store, const std::string& path) {
-  if (store.status(path).kind != FileKind::kFolder) return std::nullopt;
+  if (!store.is_folder(path)) return std::nullopt;
   const std::vector<std::string> names = store.list(path);
   if (is_megatron_root(names)) return megatron_root(store, path);
   if (!std::ranges::binary_search(names, "model_optim_rng.pt")) return std::nullopt;

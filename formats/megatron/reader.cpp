@@ -71,7 +71,7 @@ class MegatronReader final : public torch_save::SavedReader {
 
   void open_optimizers(const SourceStore& store, Save& save) {
     const auto is_there = [&](const std::string& rank) {
-      return store.status(join_path(join_path(folder_.path, rank), kOptimizerFile)).kind != FileKind::kAbsent;
+      return store.exists(join_path(join_path(folder_.path, rank), kOptimizerFile));
     };
     if (std::ranges::none_of(folder_.ranks, is_there)) return;
     for_each_rank(save.arguments, [&](const Coordinates& rank) {

@@ -22,10 +22,10 @@ constexpr std::string_view kRankFolder = "mp_rank_";
 
 /// Names of the folders mp_rank_*, sorted; empty if `path` is not a folder.
 std::vector<std::string> rank_folders(const SourceStore& store, const std::string& path) {
-  if (store.status(path).kind != FileKind::kFolder) return {};
+  if (!store.is_folder(path)) return {};
   std::vector<std::string> names = store.list(path);
   std::erase_if(names, [&](const std::string& name) {
-    return !name.starts_with(kRankFolder) || store.status(join_path(path, name)).kind != FileKind::kFolder;
+    return !name.starts_with(kRankFolder) || !store.is_folder(join_path(path, name));
   });
   std::ranges::sort(names);
   return names;

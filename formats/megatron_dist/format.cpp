@@ -16,7 +16,7 @@ constexpr std::array kWriteOptions{megatron_dist::kCoreVersion};
 
 /// A folder with the common data of a checkpoint, whose metadata.json is missing.
 std::optional<Error> explain_common(const SourceStore& store, const std::string& path) {
-  if (store.status(path).kind != FileKind::kFolder) return std::nullopt;
+  if (!store.is_folder(path)) return std::nullopt;
   if (!std::ranges::binary_search(store.list(path), megatron_dist::kCommonFile)) return std::nullopt;
   return unreadable_kind("a Megatron-core dist_checkpointing folder", path);
 }

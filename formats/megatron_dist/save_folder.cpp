@@ -96,7 +96,7 @@ std::optional<std::int64_t> iteration_in_name(const std::string& folder) {
 }
 
 std::string find_checkpoint(const SourceStore& store, const std::string& path) {
-  if (store.status(path).kind != FileKind::kFolder) return {};
+  if (!store.is_folder(path)) return {};
   if (is_checkpoint(store, path)) return path;
   const std::string iteration = tracked_iteration(store, path);
   for (const std::string_view name :

@@ -129,7 +129,7 @@ void check_mesh(const ModelMap& map, const OpenSource& source) {
 std::string find_config(const SourceStore& store, const MapNumbers& numbers, const std::vector<std::string>& sources) {
   if (!numbers.hf_ref.empty()) {
     const std::string path = join_path(numbers.hf_ref, kConfigName);
-    if (store.status(path).kind == FileKind::kFile) return path;
+    if (store.is_file(path)) return path;
     throw Error(ErrorCode::kNotFound, fmt::format("the reference {} has no config.json", numbers.hf_ref)).in_file(path);
   }
   for (const std::string& path : sources) {
@@ -150,7 +150,7 @@ namespace {
 
 std::string read_map_text(const SourceStore& store, const std::string& name) {
   if (const BuiltinMap* const map = find_builtin_map(name)) return std::string(map->text);
-  if (store.status(name).kind != FileKind::kAbsent) return whole_text(*store.open(name), kMaxBytes);
+  if (store.exists(name)) return whole_text(*store.open(name), kMaxBytes);
   std::vector<std::string_view> names;
   for (const BuiltinMap& map : builtin_maps()) names.push_back(map.name);
   const std::string near = nearest(name, names);
@@ -174,12 +174,12 @@ std::optional<RankPaths> named_ranks(const SourcePlace& place, const SourceReque
   const MapDocument& document = open_map(place, request.map).document;
   const SourceStore& store = place.store;
   const std::string& folder = request.paths.front();
-  if (document.files.empty() || request.paths.size() != 1 || store.status(folder).kind != FileKind::kFolder) {
+  if (document.files.empty() || request.paths.size() != 1 || !store.is_folder(folder)) {
     return std::nullopt;
   }
   const auto list = [&](const std::string& below) {
     const std::string path = below.empty() ? folder : join_path(folder, below);
-    return store.status(path).kind == FileKind::kFolder ? store.list(path) : std::vector<std::string>();
+    return store.is_folder(path) ? store.list(path) : std::vector<std::string>();
   };
   const MapVariables known(document, inputs_of(store, request.numbers, request.paths));
   std::optional<RankPaths> paths = find_rank_paths(document, known, list);

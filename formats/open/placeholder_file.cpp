@@ -10,7 +10,7 @@ namespace shard {
 namespace {
 
 std::vector<std::string> names_in(const SourceStore& store, const std::string& folder) {
-  return store.status(folder).kind == FileKind::kFolder ? store.list(folder) : std::vector<std::string>();
+  return store.is_folder(folder) ? store.list(folder) : std::vector<std::string>();
 }
 
 }  // namespace
@@ -22,7 +22,7 @@ std::optional<Error> placeholder_at(const SourceStore& store, const std::string&
 
 PlaceholderFiles::PlaceholderFiles(const SourceStore& store, const std::vector<std::string>& sources) : store_(store) {
   for (const std::string& source : sources) {
-    if (store.status(source).kind != FileKind::kFolder) continue;
+    if (!store.is_folder(source)) continue;
     folders_.push_back(source);
     const std::string iteration = tracked_iteration(store, source);
     if (!iteration.empty()) folders_.push_back(join_path(source, iteration));

@@ -30,14 +30,14 @@ namespace {
 constexpr std::string_view kConfig = "adapter_config.json";
 
 std::string config_of(const SourceStore& store, const std::string& path) {
-  const bool is_folder = store.status(path).kind == FileKind::kFolder;
+  const bool is_folder = store.is_folder(path);
   return join_path(is_folder ? path : parent_path(path), kConfig);
 }
 
 /// Nothing if the adapter has no configuration.
 std::optional<AdapterConfig> read_config(const SourceStore& store, const std::string& path) {
   const std::string config = config_of(store, path);
-  if (store.status(config).kind == FileKind::kAbsent) return std::nullopt;
+  if (!store.exists(config)) return std::nullopt;
   return parse_adapter_config(whole_text(*store.open(config), AdapterConfig::kMostBytes), config);
 }
 
@@ -59,10 +59,10 @@ Error no_adapter_in(const Catalog& catalog, const std::string& path) {
 
 /// PEFT's file in a folder, or else the path itself.
 std::string source_of(const SourceStore& store, const std::string& path) {
-  if (store.status(path).kind != FileKind::kFolder) return path;
+  if (!store.is_folder(path)) return path;
   for (const std::string_view name : {"adapter_model.safetensors", "adapter_model.bin"}) {
     const std::string file = join_path(path, name);
-    if (store.status(file).kind == FileKind::kFile) return file;
+    if (store.is_file(file)) return file;
   }
   return path;
 }
@@ -191,7 +191,7 @@ void merge(const SourcePlace& place, const SourceRequest& request, const SourceO
 }  // namespace
 
 std::vector<std::string> files_of_adapter(const SourceStore& store, const std::string& path) {
-  const bool is_folder = store.status(path).kind == FileKind::kFolder;
+  const bool is_folder = store.is_folder(path);
   return is_folder ? std::vector{path} : std::vector{path, config_of(store, path)};
 }
 

@@ -98,7 +98,7 @@ void open_reader(const SourcePlace& place, const SourceRequest& request, const S
 
 void check_exists(const SourceStore& store, const std::vector<std::string>& paths) {
   for (const std::string& path : paths) {
-    if (store.status(path).kind != FileKind::kAbsent) continue;
+    if (store.exists(path)) continue;
     if (const auto placeholder = placeholder_at(store, path)) throw Error(*placeholder);
     Error absent(ErrorCode::kNotFound, path + ": no such file or folder");
     if (is_hub_name(path)) {
@@ -129,7 +129,7 @@ MeshLayout read_layout(const SourceStore& store, const std::string& path) {
 QuantizationFacts facts_beside(const SourceStore& store, const OpenSource& source) {
   if (source.paths.empty()) return {};
   const std::string& path = source.paths.front();
-  return read_quantization(store, store.status(path).kind == FileKind::kFolder ? path : parent_path(path));
+  return read_quantization(store, store.is_folder(path) ? path : parent_path(path));
 }
 
 }  // namespace shard

@@ -73,7 +73,7 @@ DataFiles from_index(const SourceStore& store, const std::string& path) {
 
 /// Whether the file contains whole tensors, as far as its start shows.
 bool is_whole_file(const SourceStore& store, const std::string& path) {
-  if (store.status(path).kind != FileKind::kFile) return false;
+  if (!store.is_file(path)) return false;
   const auto file = store.open(path);
   return looks_like_header(*file) && !names_sharding_info(*file);
 }
@@ -85,7 +85,7 @@ bool is_safetensors_folder(const SourceStore& store, const std::string& folder) 
   for (const std::string& name : names) {
     if (!is_data_name(name)) continue;
     const std::string path = join_path(folder, name);
-    if (store.status(path).kind != FileKind::kFile) continue;
+    if (!store.is_file(path)) continue;
     const auto file = store.open(path);
     if (names_sharding_info(*file)) return false;  // If one file is a shard, all are.
     is_any_whole = is_any_whole || looks_like_header(*file);
@@ -325,7 +325,7 @@ class SafetensorsReader final : public Reader {
   void note_shards() {
     const auto shards = std::ranges::find(source_.others, "sharded");
     if (shards == source_.others.end()) return;
-    if (store_.status(join_path(source_.folder, *shards)).kind != FileKind::kFolder) return;
+    if (!store_.is_folder(join_path(source_.folder, *shards))) return;
     catalog_.warnings.emplace_back(
         "sharded/ contains the shards from which this checkpoint was assembled; they are not read");
     source_.others.erase(shards);

@@ -159,7 +159,7 @@ std::unique_ptr<Reader> open_loose_files(const SourceStore& store, const std::ve
   constexpr int kDepth = 3;  // global_step2/zero/NAME/fp32.pt
   std::vector<std::pair<std::string, std::string>> files;
   for (const std::string& path : paths) {
-    const bool is_folder = store.status(path).kind == FileKind::kFolder;
+    const bool is_folder = store.is_folder(path);
     list_files(store, path, is_folder ? std::string() : base_name(path), is_folder ? kDepth : 0, files);
   }
   if (files.size() < 2) return nullptr;  // The only file is the one that could not be opened.

@@ -79,8 +79,7 @@ bool is_other_folder(const std::vector<std::string>& names) {
 }
 
 bool is_torch_file(const SourceStore* store, const std::string& path) {
-  return store->status(path).kind == FileKind::kFile && !path.ends_with(".json") &&
-         torch_save::detect(Source{store, {path}});
+  return store->is_file(path) && !path.ends_with(".json") && torch_save::detect(Source{store, {path}});
 }
 
 /// A single file belongs to a rank if it contains a sharded tensor, or if a layout document is beside it.

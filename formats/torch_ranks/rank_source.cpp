@@ -56,13 +56,13 @@ RankSource find_rank_files(const Source& source) {
     files.folder = first;
     files.names = source.store->list(first);
     std::erase_if(files.names, [&](const std::string& name) {
-      return !ends_in_any(name, kTorchSuffixes) || source.store->status(join_path(first, name)).kind != FileKind::kFile;
+      return !ends_in_any(name, kTorchSuffixes) || !source.store->is_file(join_path(first, name));
     });
   } else {
     files.names = source.paths;
   }
   const std::string layout = join_path(is_folder ? first : parent_path(first), kLayout);
-  if (source.store->status(layout).kind == FileKind::kFile) files.layout = layout;
+  if (source.store->is_file(layout)) files.layout = layout;
   return files;
 }
 

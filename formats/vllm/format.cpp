@@ -23,7 +23,7 @@ bool is_vllm_part(std::string_view name) {
 
 /// The safetensors format would read such a folder as one checkpoint, in which names appear twice.
 std::optional<Error> refuse_parts(const SourceStore& store, const std::string& path) {
-  if (store.status(path).kind != FileKind::kFolder) return std::nullopt;
+  if (!store.is_folder(path)) return std::nullopt;
   if (!std::ranges::any_of(store.list(path), is_vllm_part)) return std::nullopt;
   return unreadable_kind("a vLLM sharded_state folder", path);
 }

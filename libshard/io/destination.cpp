@@ -60,7 +60,7 @@ bool holds_file(const LocalDisk& fs, const std::string& folder, const FileStatus
 /// Whether links in `folder`, which is resolved, lead to the folder `wanted` or into it. Searches its sub-folders, if
 /// `is_deep`, and the folders to which links lead, but not the folders in those. Skips folders that cannot be listed.
 bool has_links_into(const LocalDisk& fs, const std::string& folder, const FileStatus& wanted, bool is_deep) {
-  if (fs.status(folder).kind != FileKind::kFolder) return false;
+  if (!fs.is_folder(folder)) return false;
   std::vector<std::string> names;
   try {
     names = fs.list(folder);

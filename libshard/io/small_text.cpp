@@ -18,7 +18,7 @@ std::string whole_text(const RandomReader& file, std::int64_t limit_bytes) {
 }
 
 std::string small_text(const SourceStore& store, const std::string& path, std::int64_t limit_bytes) {
-  if (store.status(path).kind != FileKind::kFile) return {};
+  if (!store.is_file(path)) return {};
   const std::unique_ptr<RandomReader> file = store.open(path);
   if (file->size() > limit_bytes) return {};
   std::string text = front_of(*file, limit_bytes);

@@ -88,6 +88,9 @@ class SourceStore {
  public:
   virtual ~SourceStore() = default;
   virtual FileStatus status(const std::string& path) const = 0;  ///< Follows symlinks; kAbsent for broken ones.
+  bool is_file(const std::string& path) const { return status(path).kind == FileKind::kFile; }
+  bool is_folder(const std::string& path) const { return status(path).kind == FileKind::kFolder; }
+  bool exists(const std::string& path) const { return status(path).kind != FileKind::kAbsent; }
   /// Names in a folder, sorted bytewise, without "." and "..".
   virtual std::vector<std::string> list(const std::string& folder) const = 0;
   virtual std::unique_ptr<RandomReader> open(const std::string& path) const = 0;

@@ -30,7 +30,7 @@ StatedOutput find_stated(const SourceStore& store, const std::string& destinatio
     const Manifest manifest = parse_manifest(text, path);
     const bool is_same = manifest.tool == request.tool && manifest.algorithm == request.algorithm &&
                          manifest.options == request.options && manifest.source == request.source;
-    if (is_same) return {store.status(destination).kind == FileKind::kFolder, std::move(text)};
+    if (is_same) return {store.is_folder(destination), std::move(text)};
   } catch (const Error&) {  // An unreadable manifest counts as missing.
   }
   return {};

@@ -253,10 +253,10 @@ constexpr std::int64_t kMaxManifestBytes = std::int64_t{1} << 28;  // The size o
 
 std::string manifest_beside(const SourceStore& store, const std::vector<std::string>& paths) {
   if (paths.size() != 1) return {};
-  const bool is_folder = store.status(paths[0]).kind == FileKind::kFolder;
+  const bool is_folder = store.is_folder(paths[0]);
   const std::string path =
       is_folder ? join_path(paths[0], kManifestName) : std::string(paths[0]).append(kManifestSuffix);
-  return store.status(path).kind == FileKind::kFile ? path : std::string();
+  return store.is_file(path) ? path : std::string();
 }
 
 std::string manifest_bytes(const SourceStore& store, const std::string& path) {

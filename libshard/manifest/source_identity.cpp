@@ -38,7 +38,7 @@ SourceFile identify(const RandomReader& file, const std::string& name) {
 std::vector<SourceFile> identify_source(const SourceStore& store, const std::vector<std::string>& paths) {
   std::vector<SourceFile> files;
   for (const std::string& path : paths) {
-    const bool is_folder = store.status(path).kind == FileKind::kFolder;
+    const bool is_folder = store.is_folder(path);
     add(store, path, is_folder ? std::string() : base_name(path), 0, files);
   }
   std::ranges::stable_sort(files, {}, &SourceFile::path);

@@ -35,7 +35,7 @@ void keep_files(StatedFiles& stated, const std::vector<std::string>& paths) {
 StatedFiles read_manifest(const SourceStore& store, const std::string& manifest,
                           const std::vector<std::string>& paths) {
   StatedFiles stated{parse_manifest(manifest_bytes(store, manifest), manifest), &store, {}, {}};
-  const bool is_folder = paths.size() == 1 && store.status(paths[0]).kind == FileKind::kFolder;
+  const bool is_folder = paths.size() == 1 && store.is_folder(paths[0]);
   if (is_folder) {
     stated.folder = paths[0];
   } else if (paths.size() == 1 && stated.manifest.files.size() == 1) {
@@ -88,7 +88,7 @@ void ManifestCheck::warn_of_extra_files() const {
   for (const ManifestFile& file : stated_.manifest.files) named.insert(file.path);
   for (const std::string& name : stated_.store->list(stated_.folder)) {
     if (name == kManifestName || named.contains(name)) continue;
-    if (stated_.store->status(join_path(stated_.folder, name)).kind != FileKind::kFile) continue;
+    if (!stated_.store->is_file(join_path(stated_.folder, name))) continue;
     findings_.warn(Error(ErrorCode::kCorruption, "the manifest has no entry for this file")
                        .in_file(name)
                        .of_kind(FindingKind::kExtraFile)

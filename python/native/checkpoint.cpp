@@ -41,7 +41,7 @@ std::string path_of(const std::string& file, const std::vector<std::string>& pat
   }
   for (const std::string& path : paths) {
     const std::string below = join_path(path, file);
-    if (is_url(path) || posix_disk().status(below).kind != FileKind::kAbsent) return below;
+    if (is_url(path) || posix_disk().exists(below)) return below;
   }
   return file;
 }

@@ -257,8 +257,7 @@ void check_layout(const CLI::App& app, const LayoutRequest& layout) {
 /// Otherwise the command with a destination to fill in.
 std::string with_destination(const Session& session, const Request& request) {
   const std::vector<std::string>& paths = request.read.paths;
-  const bool is_destination =
-      paths.size() > 1 && !is_url(paths.back()) && session.fs.status(paths.back()).kind == FileKind::kAbsent;
+  const bool is_destination = paths.size() > 1 && !is_url(paths.back()) && !session.fs.exists(paths.back());
   if (!is_destination) return repeat_command(session.command.arguments, "-o DST");
   std::vector<std::string> words = session.command.arguments;
   words.erase(std::find(words.rbegin(), words.rend(), paths.back()).base() - 1);

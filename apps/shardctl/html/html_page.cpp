@@ -109,7 +109,7 @@ std::int64_t write_page(FileWriter* file, const std::function<void(JsonWriter&)>
 HtmlPage::HtmlPage(const Session& session, const PageRequest& page, const ReadRequest& read)
     : session_(session), path_(page.path) {
   if (path_.empty() || !is_rank_zero(session)) return;
-  if (session.fs.status(path_).kind == FileKind::kFolder) {
+  if (session.fs.is_folder(path_)) {
     throw Error(ErrorCode::kExists, "cannot write the page: a folder with this name exists").in_file(path_);
   }
   std::vector<std::string> sources = read.paths;

@@ -13,14 +13,10 @@
 namespace shard::app {
 namespace {
 
-bool is_folder_at(const SourceStore& store, const std::string& path) {
-  return store.status(path).kind == FileKind::kFolder;
-}
-
 /// The only path, if it is a folder that may be a different one from the checkpoint's.
 std::optional<std::string> named_folder(const Session& session, const ReadRequest& read) {
   if (!read.from.empty() || read.paths.size() != 1) return std::nullopt;
-  if (!is_folder_at(source_store(session), read.paths.front())) return std::nullopt;
+  if (!source_store(session).is_folder(read.paths.front())) return std::nullopt;
   if (!read.map.empty() && named_ranks(source_place(session), read)) return std::nullopt;
   return read.paths.front();
 }

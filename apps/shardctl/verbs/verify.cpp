@@ -285,11 +285,11 @@ void open_manifest(const SourceStore& store, const std::vector<std::string>& pat
 /// Opens Megatron-core's hashes, if they are in the folder, or in the folder of the run's last iteration.
 void open_hashes(const SourceStore& store, const std::vector<std::string>& paths, VerifyFindings& found,
                  Opened& opened) {
-  if (paths.size() != 1 || store.status(paths[0]).kind != FileKind::kFolder) return;
+  if (paths.size() != 1 || !store.is_folder(paths[0])) return;
   const std::string iteration = tracked_iteration(store, paths[0]);
   const std::string folder = iteration.empty() ? paths[0] : join_path(paths[0], iteration);
   const std::string path = join_path(folder, kIntegrityName);
-  if (store.status(path).kind != FileKind::kFile) return;
+  if (!store.is_file(path)) return;
   try {
     opened.hashes = WholeHashes{parse_integrity(manifest_bytes(store, path), path), &store, folder};
   } catch (const Error& error) {
@@ -349,7 +349,7 @@ std::vector<std::string> not_checked(const Session& session, const Opened& opene
   });
   for (std::string& name : names) {
     const std::string path = join_path(opened.source.paths.front(), name);
-    if (source_store(session).status(path).kind == FileKind::kFolder) name += '/';
+    if (source_store(session).is_folder(path)) name += '/';
   }
   return names;
 }
@@ -365,8 +365,7 @@ void print(const Session& session, const VerifyReport& report) {
 /// Whether --against names a checkpoint, and not a manifest.
 bool is_checkpoint(const SourceStore& store, const std::string& path) {
   if (path.empty()) return false;
-  return path.ends_with(".index.json") || !format_of_suffix(path).empty() ||
-         store.status(path).kind == FileKind::kFolder;
+  return path.ends_with(".index.json") || !format_of_suffix(path).empty() || store.is_folder(path);
 }
 
 /// Runs `work` for this rank's share of `count` indices, on its threads. A failure of the source is a finding.

@@ -94,9 +94,7 @@ std::optional<Error> lacks_parts(const std::string& index, const std::vector<std
 std::optional<StaleIndex> find_stale(const SourceStore& store, const std::string& folder, const std::string& index,
                                      const std::vector<std::string>& names, const std::vector<std::string>& listed,
                                      std::string_view suffix) {
-  const auto is_missing = [&](const std::string& name) {
-    return store.status(join_path(folder, name)).kind == FileKind::kAbsent;
-  };
+  const auto is_missing = [&](const std::string& name) { return !store.exists(join_path(folder, name)); };
   const auto missing = std::ranges::find_if(listed, is_missing);
   if (missing == listed.end()) return std::nullopt;
   const std::string_view single =
@@ -176,8 +174,7 @@ void IndexedFolder::read_files(const std::function<bool(const std::string& name,
   for (std::uint32_t i = 0; i < map_.files.size(); ++i) {
     const std::string& name = map_.files[i];
     const std::string path = join_path(files_.folder, name);
-    const bool is_there =
-        std::ranges::binary_search(files_.names, name) || store_.status(path).kind != FileKind::kAbsent;
+    const bool is_there = std::ranges::binary_search(files_.names, name) || store_.exists(path);
     was_read_.push_back(is_there && read(name, i));
     if (is_there) continue;
     if (findings_.goes_on()) {  // Whether this is a loss depends on the content of the other files.

@@ -212,7 +212,7 @@ class PlainConfig {
 /// Facts from one file; none if it cannot be read as JSON.
 QuantizationFacts facts_of(const SourceStore& store, const std::string& folder, std::string_view name) try {
   const std::string path = join_path(folder, std::string(name));
-  if (store.status(path).kind != FileKind::kFile) return {};
+  if (!store.is_file(path)) return {};
   const std::string text = whole_text(*store.open_below(folder, std::string(name)), kMaxBytes);
   QuantizationFacts facts = Walk(text, path).run(name != kConfig);
   facts.is_quantized = facts.is_quantized || name != kConfig;
