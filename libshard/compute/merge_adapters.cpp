@@ -43,6 +43,21 @@ constexpr std::array kPrefixes{Prefix{"", ""},
                                Prefix{"model.language_model.", "model."},
                                Prefix{"model.language_model.", "language_model.model."}};
 
+/// The base model's name for one of an adapter: by the prefix of most names, or else by the only one that fits, because
+/// the towers of a model of text and images may have different ones.
+template <class Exists>
+std::optional<std::string> name_in_base(std::string_view name, const Prefix& prefix, const Exists& exists) {
+  if (std::optional<std::string> found = prefix.apply(name); found && exists(*found)) return found;
+  std::optional<std::string> only;
+  for (const Prefix& other : kPrefixes) {
+    std::optional<std::string> found = other.apply(name);
+    if (!found || !exists(*found) || found == only) continue;
+    if (only) return std::nullopt;
+    only = std::move(found);
+  }
+  return only;
+}
+
 /// The changes of one tensor of the base model.
 struct Merge {
   std::vector<WeightedSum::Term> terms;
@@ -98,7 +113,7 @@ class Merging {
     const Prefix& prefix = choose_prefix(parts);
     Fit fit = Fit::kYes;
     for (const AdapterPair& pair : parts.pairs) {
-      const std::optional<std::string> module = prefix.apply(pair.module);
+      const std::optional<std::string> module = module_of(pair, prefix);
       if (module && find(*module + ".weight") != kNoIndex) continue;
       if (!module || !fits_experts(adapter, pair, *module)) return Fit::kNo;
       fit = Fit::kWithExperts;
@@ -137,6 +152,10 @@ class Merging {
   bool has(const std::string& module) const {
     const auto at = std::ranges::lower_bound(base_.tensors, std::string_view(module + "."), {}, &Tensor::name);
     return at != base_.tensors.end() && at->name.starts_with(module + ".");
+  }
+  /// The base model's module of a pair; nothing if there is none. \param prefix  that of most modules
+  std::optional<std::string> module_of(const AdapterPair& pair, const Prefix& prefix) const {
+    return name_in_base(pair.module, prefix, [this](const std::string& module) { return has(module); });
   }
   void add_pairs(std::uint32_t adapter, const std::vector<ModulePair>& pairs);
   void add_pair(std::uint32_t adapter, const AdapterPair& pair, std::uint32_t target, bool is_transposed);
@@ -207,8 +226,8 @@ MergedAdapter Merging::add_adapter(std::uint32_t adapter) {
   std::vector<AdapterPair> experts;
   std::vector<ModulePair> matrices;
   for (const AdapterPair& pair : parts.pairs) {
-    const std::optional<std::string> module = prefix.apply(pair.module);
-    if (!module || !has(*module)) throw missing(adapter, name_of(adapter, pair));
+    const std::optional<std::string> module = module_of(pair, prefix);
+    if (!module) throw missing(adapter, name_of(adapter, pair));
     if (find(*module + ".weight") != kNoIndex) {
       matrices.push_back({&pair, find(*module + ".weight")});
     } else if (find(*module + ".in_proj_weight") != kNoIndex) {
@@ -345,7 +364,7 @@ void Merging::add_experts(std::uint32_t adapter, const std::vector<AdapterPair>&
   bool is_mixed = false;
   for (const AdapterPair& pair : pairs) {
     const Tensor &a = at(adapter, pair.a), &b = at(adapter, pair.b);
-    const std::vector<std::uint32_t> parameters = parameters_of(*prefix.apply(pair.module));
+    const std::vector<std::uint32_t> parameters = parameters_of(*module_of(pair, prefix));
     std::vector<Found> fitting;
     for (const std::uint32_t target : parameters) {
       const std::optional<Stored> stored = ExpertPairs::fit(base_.tensors[target], a, b);
@@ -429,7 +448,8 @@ void Merging::add_term(std::uint32_t adapter, const AdapterPair& pair, std::uint
 
 void Merging::add_saved(std::uint32_t adapter, const SavedTensor& saved, const Prefix& prefix) {
   const Tensor& from = at(adapter, saved.tensor);
-  const std::optional<std::string> name = prefix.apply(saved.name);
+  const std::optional<std::string> name =
+      name_in_base(saved.name, prefix, [this](const std::string& each) { return find(each) != kNoIndex; });
   const std::uint32_t target = name ? find(*name) : kNoIndex;
   if (target == kNoIndex) throw missing(adapter, from.name);
   if (from.shape != base_.tensors[target].shape) {

@@ -132,6 +132,28 @@ TEST(MergeAdapters, FindsOnePrefixForAllModules) {
   }
 }
 
+/// transformers 5 puts the towers of Gemma 3 and others into one module, and their files do not.
+TEST(MergeAdapters, TowersMayHaveDifferentPrefixes) {
+  Stored base;
+  for (const char* name : {"language_model.model.l.q.weight", "language_model.model.l.v.weight", "visual.q.weight"}) {
+    base.add(name, kF32, {2, 3}, numbers(6, 1));
+  }
+  Stored adapter;
+  for (const char* module : {"model.language_model.l.q", "model.language_model.l.v", "model.visual.q"}) {
+    const std::string name = fmt::format("base_model.model.{}.lora_", module);
+    adapter.add(name + "A.weight", kF32, {1, 3}, numbers(3, 2)).add(name + "B.weight", kF32, {2, 1}, numbers(2, 3));
+  }
+  const auto reader = merged(base, adapter);
+  for (const Tensor& each : reader->catalog().tensors) {
+    EXPECT_NE(read_floats(*reader, std::string(each.name)), numbers(6, 1)) << each.name;
+  }
+  Stored unclear = weights("language_model.model.l.q.weight", {2, 3});
+  unclear.add("language_model.model.l.v.weight", kF32, {2, 3}, numbers(6, 1));
+  unclear.add("language_model.model.visual.q.weight", kF32, {2, 3}, numbers(6, 1));
+  unclear.add("visual.q.weight", kF32, {2, 3}, numbers(6, 1));
+  EXPECT_EQ(refusal(unclear, adapter).first, ErrorCode::kInvalidArgument);
+}
+
 TEST(MergeAdapters, TiedWeightsStayOne) {
   Stored base = weights("a.weight", {2, 3});
   base.add_alias("b.weight", "a.weight");
