@@ -5,6 +5,8 @@
 #include <algorithm>
 
 #include "formats/finder.h"
+#include "formats/parts/hf_index/folder_names.h"
+#include "formats/parts/hf_index/index_file.h"
 #include "formats/parts/quantization/config.h"
 #include "formats/registry.h"
 #include "libshard/catalog/selection/casts.h"
@@ -13,6 +15,7 @@
 #include "libshard/core/hash_table.h"
 #include "libshard/core/suffixes.h"
 #include "libshard/export/auto_dtypes.h"
+#include "libshard/export/loader_files.h"
 #include "libshard/export/tied_weights.h"
 #include "libshard/io/paths.h"
 #include "libshard/io/small_text.h"
@@ -83,6 +86,26 @@ std::vector<std::string> other_names(const SourceStore& store, const std::string
   return others;
 }
 
+/// The safetensors files that the loader of a model's folder opens: the folder, an index, or one file. Empty if it
+/// opens none, or if the folder has only the index of files that were not downloaded.
+std::string loaded_weights(const SourceStore& store, const std::string& folder, Loader loader) {
+  const std::vector<LoaderFiles> sets = loader_files(store.list(folder), loader);
+  if (sets.empty()) return folder;
+  const LoaderFiles& set = sets.front();
+  if (set.suffix != kSafetensorsSuffix) return {};
+  if (set.index.empty()) {
+    const bool is_part = set.weights.size() > 1 || !hf_index::missing_part(set.weights, set.suffix).empty();
+    return is_part ? folder : join_path(folder, set.weights.front());
+  }
+  const std::string index = join_path(folder, set.index);
+  const std::vector<std::string> listed = hf_index::read_weight_map(*store.open(index)).files;
+  const auto exists = [&](const std::string& name) {
+    return store.status(join_path(folder, name)).kind != FileKind::kAbsent;
+  };
+  if (!listed.empty() && std::ranges::none_of(listed, exists)) return {};
+  return loader_format(set.suffix).detect({&store, {index}}) ? index : folder;
+}
+
 std::string first_component(std::string_view path) { return std::string(path.substr(0, path.find('/'))); }
 
 /// The name in `folder` on the way to `path`; empty if the path is elsewhere.
@@ -144,12 +167,17 @@ void ModelExport::find_reference() {
 }
 
 /// The weights of the reference; null if there are none, or if they are the source.
-std::unique_ptr<Reader> ModelExport::open_reference() const {
-  const Source reference{&store_, {folder_.path}};
-  const Format& of_reference = loader_format(kSafetensorsSuffix);
+std::unique_ptr<Reader> ModelExport::open_reference() {
   const bool is_source = taken_.place == folder_.path || taken_.paths.front() == folder_.path;
-  if (folder_.path.empty() || is_source || !of_reference.detect(reference)) return nullptr;
-  return of_reference.open(reference, {});
+  if (folder_.path.empty() || is_source) return nullptr;
+  const Loader loader = config_.is_diffusers ? Loader::kDiffusers : Loader::kTransformers;
+  const std::string weights = loaded_weights(store_, folder_.path, loader);
+  if (weights.empty()) return nullptr;
+  const Source reference{&store_, {weights}};
+  const Format& of_reference = loader_format(kSafetensorsSuffix);
+  if (of_reference.detect(reference)) return of_reference.open(reference, {});
+  if (weights != folder_.path) report_.unread_weights = weights;
+  return nullptr;
 }
 
 /// Hints about the model's own names. With a map there are none, because its names differ.
@@ -267,9 +295,9 @@ void ModelExport::change_dtypes(const Catalog& source, Selection& selection) {
   if (options_.dtype == kKeepDtypes) return;
   const std::optional<DType> wanted = dtype_of_name(is_auto ? config_.dtype : options_.dtype);
   if (!wanted) {
-    throw Error(ErrorCode::kInvalidArgument, "cannot find the model's dtype: no config.json states one")
-        .in_file(folder_.path.empty() ? "" : join_path(folder_.path, kConfigName))
-        .suggest(Remedy::kNameReference);
+    Error error(ErrorCode::kInvalidArgument, "cannot find the model's dtype: no config.json states one");
+    if (reference_.empty()) throw Error(error.suggest(Remedy::kNameReference));
+    throw Error(error.in_file(join_path(reference_, kConfigName)).hint("name the dtype, such as bfloat16"));
   }
   const std::vector<bool> decided = decided_by_rules(options_.cast, source, selection.tensors);
   const QuantizedPart quantized = find_quantized(source, facts_);

@@ -61,6 +61,8 @@ struct ExportReport {
   std::string container;    ///< The container of the model's tensors in it; empty: none.
   std::string reference;    ///< The folder of config and tokenizer; empty: none.
   bool is_checked = false;  ///< Whether names and shapes were compared with the reference's.
+  /// Weights of the reference that are not a safetensors file, so nothing was compared with them; empty: none.
+  std::string unread_weights{};
   std::int64_t renamed = 0;
   /// The first few pairs of the source's name and the resulting one.
   std::vector<std::pair<std::string, std::string>> renames{};
@@ -132,7 +134,7 @@ class ModelExport {
   void state_plain_weights(DType dtype);
   void find_reference();
   ModelHints hints() const;
-  std::unique_ptr<Reader> open_reference() const;
+  std::unique_ptr<Reader> open_reference();
   void drop_tied(Reader& source, Selection& selection, const Catalog* reference);
   void change_dtypes(const Catalog& source, Selection& selection);
 

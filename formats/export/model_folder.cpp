@@ -98,7 +98,7 @@ bool is_module_folder(std::string_view name) {
 
 /// A value of a config as spelled in the text: `true`, `"bfloat16"`.
 struct RawConfig {
-  std::string ties, dtype, type, class_name;
+  std::string ties, dtype, older_dtype, type, class_name;
 };
 
 RawConfig read_object(JsonCursor& json) {
@@ -116,9 +116,11 @@ RawConfig read_object(JsonCursor& json) {
     if (name == "tie_word_embeddings") config.ties = value;
     if (name == "model_type") config.type = value;
     if (name == "_class_name") config.class_name = value;
-    if ((name == "torch_dtype" || name == "dtype") && value != "null") config.dtype = value;
+    if (name == "dtype" && value != "null") config.dtype = value;
+    if (name == "torch_dtype" && value != "null") config.older_dtype = value;
   }
   if (config.ties.empty()) config.ties = inner.ties;
+  if (config.dtype.empty()) config.dtype = config.older_dtype;  // As transformers do if a config has both.
   if (config.dtype.empty()) config.dtype = inner.dtype;
   return config;
 }

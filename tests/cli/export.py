@@ -45,6 +45,32 @@ class Export(ExportTest):
         self.assertFalse((self.dir / "out").exists())
         self.export("a.safetensors", "-o", "out", "--hf-ref", "hub", "--no-check")
 
+    def test_the_reference_is_the_weights_that_its_loader_opens(self):
+        write(self.dir / "a.safetensors", {"a": [1]})
+        write(self.dir / "b.safetensors", {"b": [1]})
+        hub = self.hub()
+        write(hub / "model.safetensors", {"a": [1]})
+        for other in ("consolidated", "adapter_model", "model.fp16"):
+            write(hub / f"{other}.safetensors", {"a": [1, 2], other: [1]})
+        self.assertTrue(self.export("a.safetensors", "-o", "out", "--hf-ref", "hub")["export"]["checked"])
+        self.export("b.safetensors", "-o", "no", "--hf-ref", "hub", code=4)
+
+    def test_a_reference_may_have_only_the_index_of_its_weights(self):
+        write(self.dir / "a.safetensors", {"a": [1]})
+        hub, parts = self.hub(), [f"model-{i:05}-of-00002.safetensors" for i in (1, 2)]
+        (hub / "model.safetensors.index.json").write_text(json.dumps({"weight_map": {"a": parts[0], "b": parts[1]}}))
+        self.assertFalse(self.export("a.safetensors", "-o", "out", "--hf-ref", "hub")["export"]["checked"])
+        write(hub / parts[0], {"a": [1]})
+        error = self.export("a.safetensors", "-o", "no", "--hf-ref", "hub", code=3)
+        self.assertEqual(error["file"], f"hub/{parts[1]}")
+        self.assertTrue(error["hint"].endswith("--no-check"), error["hint"])
+
+    def test_a_reference_that_git_lfs_did_not_fetch_is_named(self):
+        write(self.dir / "a.safetensors", {"a": [1]})
+        (self.hub() / "model.safetensors").write_text("version https://git-lfs.github.com/spec/v1\n")
+        warned = self.run_it("export", "a.safetensors", "-o", "out", "--hf-ref", "hub").stderr
+        self.assertIn("names and shapes are not compared with hub/model.safetensors", warned)
+
     def test_the_hint_strips_what_all_names_begin_with(self):
         write(self.dir / "a.safetensors", {"net.a": [1], "net.b": [1]})
         write(self.hub() / "model.safetensors", {"a": [1], "b": [1]})
@@ -100,6 +126,11 @@ class Export(ExportTest):
         for word, dtype in (("keep", "F32"), ("auto", "BF16"), ("float16", "F16")):
             self.export("a.safetensors", "-o", word, "--hf-ref", "hub", "--dtype", word)
             self.assertEqual(dtypes(self.dir / word), {dtype})
+        self.hub('{"dtype": "bfloat16", "torch_dtype": "float16"}')  # transformers read the first.
+        self.export("a.safetensors", "-o", "both", "--hf-ref", "hub", "--dtype", "auto")
+        self.assertEqual(dtypes(self.dir / "both"), {"BF16"})
+        self.hub()
+        self.assertIn("name the dtype", self.export("a.safetensors", "-o", "no", "--hf-ref", "hub", "--dtype", "auto", code=2)["hint"])
         self.export("a.safetensors", "-o", "no", "--dtype", "auto", code=2)
         self.export("a.safetensors", "-o", "no", "--dtype", "bf17", code=2)
         write(self.dir / "q.safetensors", {"w": [1, 2]}, "F8_E4M3")

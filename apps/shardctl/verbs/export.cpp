@@ -195,6 +195,10 @@ ModelPart Export::find_part(const Catalog& catalog) {
     if (part.adapters.size() > 1) refuse_adapters(session_.command.arguments, label, part.adapters);
     return part;
   } catch (const Error& error) {
+    if (error.code() == ErrorCode::kNotFound) {  // A file of the reference's weights.
+      throw Error(error).hint(fmt::format("fetch it, or export without comparing names and shapes: {}",
+                                          repeat_command(session_.command.arguments, "--no-check")));
+    }
     if (error.code() != ErrorCode::kUnsupported || !is_lora(error.tensor())) throw;
     throw Error(error).hint(
         fmt::format("merge the adapter first, as peft's merge_and_unload() does, or export the adapter alone: {}",
@@ -221,6 +225,9 @@ std::vector<std::string> Export::warnings_of(const Catalog& catalog, const Model
     warnings.insert(warnings.end(), more.begin(), more.end());
   };
   add(warnings_of_reference(part.is_adapter, part.is_adapter ? export_.adapter_folder() : export_.folder()));
+  if (const std::string& weights = export_.report().unread_weights; !weights.empty()) {
+    warnings.push_back(fmt::format("names and shapes are not compared with {}: it is not a safetensors file", weights));
+  }
   const auto takes_part = export_.chosen_names();
   const FirstNames dropped = objects_with_tensors(catalog, [&](std::uint32_t object) {
     return takes_part(catalog.objects[object].name) && !std::ranges::binary_search(part.objects, object);
