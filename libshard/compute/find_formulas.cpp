@@ -249,6 +249,9 @@ class ModuleFormula {
       set_grid();
     }
     if (second_ != kNone) throw unsupported("it has scales of two levels");
+    if (kind == CodeKind::kSigned) {
+      codes_.range_bits = stated_.bits_of_groups(codes_.columns, codes_.scales.grid.block_columns);
+    }
     if (zeros_ == kNone) return;
     if (kind != CodeKind::kSigned || at(zeros_).dtype != DType::kInt8) throw unsupported("it has zero points");
     check_count(zeros_, checked_numel(scale().shape));

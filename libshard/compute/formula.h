@@ -113,6 +113,7 @@ struct ScaledCodes {
   std::int64_t groups = 0;      ///< With one of them: how many groups the scales have.
   std::int64_t group_size = 0;  ///< With one of them: the size of groups if all entries are -1. 0: unknown.
   float factor = 1;             ///< 1: no multiplication.
+  int range_bits = 0;           ///< Bits of integers that are stored in wider codes. 0: as many as a code has.
   /// Numbers that a stored tensor must contain, such as the shape of the weight. Checked before the first element is
   /// computed.
   std::optional<std::pair<Leaf, std::vector<std::int64_t>>> stated{};

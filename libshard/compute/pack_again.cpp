@@ -27,7 +27,7 @@ class CodeNumbers {
  public:
   /// \param book  of CodeKind::kBook
   CodeNumbers(const ScaledCodes& codes, DType dtype, std::span<const float> book) : has_zeros_(codes.zeros) {
-    range_ = static_cast<double>((1 << codes.codes.bits) - 1);
+    range_ = static_cast<double>((1 << (codes.range_bits > 0 ? codes.range_bits : codes.codes.bits)) - 1);
     is_sparse_ = codes.kind == CodeKind::kFloat4 || codes.kind == CodeKind::kFloat8;
     if (codes.kind == CodeKind::kFloat4) {
       sorted_.assign(kFloat4Numbers.begin(), kFloat4Numbers.end());

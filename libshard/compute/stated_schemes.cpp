@@ -130,6 +130,18 @@ std::string StatedSchemes::contradiction(const QuantizedModule& module, const Sc
   return has_numbers ? contradiction_of_numbers(codes) : std::string();
 }
 
+int StatedSchemes::bits_of_groups(std::int64_t columns, std::int64_t group_columns) const {
+  const auto groups_of = [&](std::int64_t size) { return ceil_div(columns, std::max<std::int64_t>(1, size)); };
+  std::int64_t bits = 0;
+  for (const QuantizationScheme& scheme : facts_.schemes) {
+    const std::int64_t size = scheme.group_size.value_or(0);
+    if (!scheme.bits || groups_of(size < 1 ? columns : size) != groups_of(group_columns)) continue;
+    if (bits != 0 && bits != *scheme.bits) return 0;
+    bits = *scheme.bits;
+  }
+  return bits >= 1 && bits <= 8 ? static_cast<int>(bits) : 0;
+}
+
 std::string StatedSchemes::contradiction_of_blocks(const ScaledCodes& codes) const {
   const BlockGrid& grid = codes.scales.grid;
   const Matrices all{1, codes.rows, codes.columns};

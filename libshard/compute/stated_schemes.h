@@ -29,6 +29,8 @@ class StatedSchemes {
   /// The reason why the module contradicts the configuration, for people; empty if it does not. \param codes  the
   ///   module's formula
   std::string contradiction(const QuantizedModule& module, const ScaledCodes& codes) const;
+  /// The bits that all schemes with as many groups of columns state. 0: none, or several.
+  int bits_of_groups(std::int64_t columns, std::int64_t group_columns) const;
 
  private:
   std::string contradiction_of_blocks(const ScaledCodes& codes) const;

@@ -238,6 +238,22 @@ TEST(PackAgain, ScalesWithZeroPointsComeBackIfTheRangeIsUsed) {
   }
 }
 
+/// compressed-tensors' W4A8 stores 4 bits in a byte.
+TEST(PackAgain, ScalesOfNarrowCodesInBytesComeBackIfTheirRangeIsUsed) {
+  const auto make = [] {
+    Stored stored;
+    stored.add("a.weight", kI8, {2, 32}, std::vector<std::int8_t>(64, 7));
+    stored.add("a.weight_scale", kF32, {2, 2}, positive(4, 17));
+    return stored;
+  };
+  const auto stating = [](std::vector<QuantizationScheme> schemes) {
+    return QuantizationFacts{.is_quantized = true, .schemes = std::move(schemes)};
+  };
+  EXPECT_EQ(packed_again(make, stating({{.bits = 4, .group_size = 16}})).same_scales, 4);
+  EXPECT_EQ(packed_again(make, stating({{.bits = 4, .group_size = 16}, {.bits = 8}})).same_scales, 4);
+  EXPECT_EQ(packed_again(make, stating({{.bits = 4, .group_size = 32}, {.bits = 8, .group_size = 16}})).same_scales, 0);
+}
+
 TEST(PackAgain, APlainCheckpointIsRefused) {
   Stored stored;
   stored.add("a.weight", kF32, {1}, std::vector<float>{1});
