@@ -162,14 +162,19 @@ std::string StatedSchemes::contradiction_of_numbers(const ScaledCodes& codes) co
     return fmt::format("its codes have {} bits, and the configuration states {}", codes.codes.bits,
                        fmt::join(bits_, " or "));
   }
-  if (sizes_.empty() || codes.row_group || codes.column_group) return {};
+  if (sizes_.empty()) return {};
   // Groups are along the rows of codes, or down their columns if these are stored as [in, out].
-  const bool is_down = codes.scales.grid.block_columns == 1 && codes.scales.grid.block_rows > 1;
+  const bool has_index = codes.row_group || codes.column_group;
+  const bool is_down = codes.row_group || (codes.scales.grid.block_columns == 1 && codes.scales.grid.block_rows > 1);
   const std::int64_t side = is_down ? codes.scales.grid.block_rows : codes.scales.grid.block_columns;
-  const std::int64_t all = is_down ? codes.rows : codes.columns,
-                     groups = ceil_div(all, std::max<std::int64_t>(1, side));
+  const std::int64_t all = is_down ? codes.rows : codes.columns;
+  const std::int64_t groups = has_index ? codes.groups : ceil_div(all, std::max<std::int64_t>(1, side));
   const auto fits = [&](std::int64_t size) { return ceil_div(all, size) == groups; };
   if (groups <= 1 || std::ranges::any_of(sizes_, fits)) return {};
+  if (has_index) {
+    return fmt::format("it has {} groups, and the configuration states groups of {} codes", groups,
+                       fmt::join(sizes_, " or "));
+  }
   return fmt::format("its groups have {} codes, and the configuration states {}", side, fmt::join(sizes_, " or "));
 }
 
@@ -186,6 +191,18 @@ std::string StatedSchemes::contradiction_of_parts(const QuantizedModule& module,
   if (facts_.method == "compressed-tensors" && may_lack_zeros && !codes.zeros &&
       states(&QuantizationScheme::is_symmetric, false) && !states(&QuantizationScheme::is_symmetric, true)) {
     return "its zero points are missing, and the configuration states 'symmetric': false";
+  }
+  // Zero points of symmetric weights are only stored by older versions, as bytes of 0.
+  const bool has_packed_zeros = codes.zeros && codes.zeros->codes.packing == Packing::kDownColumn;
+  const auto may_have_zeros = [&](const QuantizationScheme& scheme) {
+    return scheme.bits == codes.codes.bits && !scheme.is_symmetric.value_or(false);
+  };
+  if (module.form == QuantizedForm::kPackedInts && has_packed_zeros &&
+      states(&QuantizationScheme::is_symmetric, true) && std::ranges::none_of(facts_.schemes, may_have_zeros)) {
+    return "it has zero points, and the configuration states 'symmetric': true";
+  }
+  if (module.form == QuantizedForm::kGptq && formats_.contains("gptq") && formats_.contains("gptq_v2")) {
+    return "the configuration states the formats 'gptq' and 'gptq_v2', which store zero points differently";
   }
   // The order of rows has no effect on one group.
   if (module.form == QuantizedForm::kGptq && !codes.row_group && codes.groups > 1 &&
