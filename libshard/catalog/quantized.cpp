@@ -69,6 +69,8 @@ constexpr std::array kOfModule{
     KnownName{"input_zero_point", Role::kActivationScale, kJoins},
     KnownName{"output_scale", Role::kActivationScale, kJoins},
     KnownName{"activation_scale", Role::kActivationScale, kJoins},
+    KnownName{"input_activation_scale", Role::kActivationScale, kJoins},
+    KnownName{"output_activation_scale", Role::kActivationScale, kJoins},
     KnownName{"pre_quant_scale", Role::kActivationScale, kJoins},
     KnownName{"k_scale", Role::kCacheScale, kJoins},
     KnownName{"v_scale", Role::kCacheScale, kJoins},
@@ -110,6 +112,7 @@ constexpr std::array kOfParameter{
     // Float8, compressed-tensors, ModelOpt.
     KnownName{"_scale_inv", Role::kScale, kPairs | kAlone},
     KnownName{"_activation_scale", Role::kActivationScale, 0},
+    KnownName{"_input_scale", Role::kActivationScale, 0},
     KnownName{"_global_scale", Role::kSecondScale, kPairs | kAloneOfWeight},
     KnownName{"_scale_2", Role::kSecondScale, kPairs | kAloneOfWeight},
     KnownName{"_zero_point", Role::kZeroPoint, kPairs | kAloneOfWeight},
@@ -251,7 +254,9 @@ Form form_of_plain_name(const Parts& parts) {
                                                                                             : Form::kFloat8;
   }
   const bool has_float8_scales = parts.scale != nullptr && parts.scale->dtype == DType::kFloat8E4m3fn;
-  if (is_byte && (parts.has_second_scale || has_float8_scales)) return Form::kNvfp4;
+  // ModelOpt's INT4 also has scales of two levels, for other groups.
+  const bool may_have_second = parts.scale == nullptr || are_of_row_groups(*parts.scale, *parts.weight, 8);
+  if (is_byte && (has_float8_scales || (parts.has_second_scale && may_have_second))) return Form::kNvfp4;
   return dtype == DType::kInt8 ? Form::kInt8 : Form::kOther;
 }
 
@@ -299,7 +304,7 @@ class Finder {
   QuantizedPart run() {
     part_.module_of.assign(catalog_.tensors.size(), kNoIndex);
     names_.reserve(catalog_.tensors.size());
-    for (const Tensor& tensor : catalog_.tensors) names_.push_back(take_apart(tensor.name));
+    for (const Tensor& tensor : catalog_.tensors) names_.push_back(with_parameter(take_apart(tensor.name)));
     const bool has_known = std::ranges::any_of(names_, [](const QuantizedName& name) { return name.known != nullptr; });
     if (has_known || is_certain_) {
       for (std::uint32_t i = 0; i < catalog_.tensors.size(); ++i) note(i);
@@ -316,6 +321,17 @@ class Finder {
 
  private:
   static constexpr Role kPlain{0xFF};
+
+  /// ModelOpt gives the scales of a parameter `NAME` that is not `weight` the names `NAME_weight_scale` and
+  /// `NAME_weight_scale_2`.
+  QuantizedName with_parameter(QuantizedName name) const {
+    constexpr std::string_view kEnd = "_weight";
+    if (name.known == nullptr || name.is_of_weight || !name.module.ends_with(kEnd)) return name;
+    const std::string_view parameter = name.module.substr(0, name.module.size() - kEnd.size());
+    const bool is_of_modelopt = catalog_.find(name.module) == nullptr && catalog_.find(parameter) != nullptr;
+    if (is_of_modelopt) name.module = parameter;
+    return name;
+  }
 
   /// The result if nothing is quantized.
   QuantizedPart without_modules() {
@@ -336,7 +352,9 @@ class Finder {
       (may_pack ? draft.has_weight : draft.has_floats) = true;
     } else if ((marks & kIsWeight) != 0) {
       (packs || name.known->end == "W_q" ? draft.has_named : draft.has_floats) = true;
-      const bool stands_alone = (marks & kAloneOfWeight) != 0 && name.is_of_weight;
+      // The scales of HQQ's own files and of SINQ are objects, or have another owner.
+      const bool is_of_hqq = name.known->end == "W_q" && is_integer(tensor.dtype);
+      const bool stands_alone = is_of_hqq || ((marks & kAloneOfWeight) != 0 && name.is_of_weight);
       draft.needs_pair = (marks & kNeedsPair) != 0 && !stands_alone;
     }
     draft.has_blocks = draft.has_blocks || ((marks & kIsWeight) != 0 && is_half_of_blocks(index));

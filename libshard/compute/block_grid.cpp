@@ -19,9 +19,15 @@ bool fits_side(std::int64_t codes, std::int64_t scales, std::int64_t side) {
 }
 
 /// The shape of the scales with `dims` dimensions; empty if they have no such shape.
-std::vector<std::int64_t> with_dims(std::span<const std::int64_t> scales, std::size_t dims, std::int64_t rows) {
+std::vector<std::int64_t> with_dims(std::span<const std::int64_t> scales, std::size_t dims, std::int64_t rows,
+                                    std::int64_t columns) {
   std::vector<std::int64_t> shape(scales.begin(), scales.end());
-  if (shape.size() + 1 == dims && !shape.empty() && shape.back() == rows) shape.push_back(1);  // A scale per row.
+  const bool lacks_one = shape.size() + 1 == dims && !shape.empty();
+  if (lacks_one && shape.back() == rows) {
+    shape.push_back(1);  // A scale per row.
+  } else if (lacks_one && dims >= 3 && shape.back() == columns) {
+    shape.insert(shape.end() - 1, 1);  // ModelOpt's experts that are stored as [in, out].
+  }
   const bool is_of_modelopt = shape.size() == 4 && dims == 2 && shape[1] == 1 && shape[3] == 1;
   if (is_of_modelopt) shape = {shape[0], shape[2]};
   if (shape.size() != dims) shape.clear();
@@ -72,6 +78,12 @@ Matrices matrices_of(std::span<const std::int64_t> shape) {
   return result;
 }
 
+bool are_of_columns(std::span<const std::int64_t> weight, std::span<const std::int64_t> scales) {
+  const std::size_t dims = weight.size();
+  return dims >= 2 && scales.size() == dims && weight[dims - 1] > 1 && scales[dims - 1] == weight[dims - 1] &&
+         scales[dims - 2] < weight[dims - 2];
+}
+
 bool fits_grid(const Matrices& codes, const Matrices& scales, BlockGrid grid) {
   return codes.slices == scales.slices && fits_side(codes.rows, scales.rows, grid.block_rows) &&
          fits_side(codes.columns, scales.columns, grid.block_columns);
@@ -90,7 +102,7 @@ bool choose_grid(std::span<const std::int64_t> weight, std::span<const std::int6
   }
   if (weight.size() < 2) return false;
   if (numbers == codes.slices && (scales.size() == 1 || scales.back() == 1)) return true;
-  const std::vector<std::int64_t> shape = with_dims(scales, weight.size(), codes.rows);
+  const std::vector<std::int64_t> shape = with_dims(scales, weight.size(), codes.rows, codes.columns);
   if (shape.empty()) return false;
   const std::optional<BlockGrid> found =
       find_grid({codes.slices, codes.rows, codes.columns}, matrices_of(shape), schemes);

@@ -24,6 +24,9 @@ Matrices matrices_of(std::span<const std::int64_t> shape);
 bool choose_grid(std::span<const std::int64_t> weight, std::span<const std::int64_t> scales,
                  std::span<const QuantizationScheme> schemes, ScaledCodes& codes);
 
+/// Whether a row of scales has one for each column of the codes as they are stored, and counts for several rows.
+bool are_of_columns(std::span<const std::int64_t> weight, std::span<const std::int64_t> scales);
+
 /// Whether `grid` has one block per scale.
 bool fits_grid(const Matrices& codes, const Matrices& scales, BlockGrid grid);
 

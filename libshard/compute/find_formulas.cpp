@@ -37,11 +37,6 @@ bool describes_form(std::string_view name) {
   return name.ends_with(".weight_format") || name.ends_with(kOfComfy) || name.ends_with(kMarkOfComfy);
 }
 
-/// Factors by which inputs are multiplied before the weight, which was divided by them. A plain weight would lack them.
-bool is_input_factor(std::string_view name) {
-  return name.ends_with(".pre_quant_scale") || name.ends_with("_act_pre_scale");
-}
-constexpr std::string_view kFactorRefused = "its inputs are multiplied by factors, which a plain weight lacks";
 constexpr std::string_view kWrongDtype = "its dtype has no meaning there";
 
 /// The inputs of the search, which all modules share.
@@ -76,8 +71,8 @@ class ModuleFormula {
     make_codes();
     if (const auto at = find_wrong_dtype(catalog_, codes_)) throw wrong(*at, kWrongDtype);
     if (repeated_ != kNone) throw wrong(repeated_, "another tensor of its module has the same meaning");
-    if (input_factor_ != kNone) throw unsupported(kFactorRefused);
-    if (facts_.transforms_inputs) throw unsupported("the configuration's transform_config rotates its inputs");
+    if (beside_ != kNone) throw unsupported(beside_weight_text(at(beside_).name));
+    if (facts_.transforms_inputs) throw unsupported("the configuration states that the model rotates its inputs");
     if (const std::string text = stated_.contradiction(module_, codes_); !text.empty()) throw wrong(weight_, text);
     formula_.value.node = codes_;
     return std::move(formula_);
@@ -97,7 +92,7 @@ class ModuleFormula {
          {Role::kGroupIndex, &group_index_},
          {Role::kCodeBook, name.ends_with("nested_quant_map") ? &nested_book_ : &book_},
          {Role::kDescription, &description_}}};
-    if (is_input_factor(name)) input_factor_ = member.tensor;
+    if (is_beside_weight(name)) beside_ = member.tensor;
     if (member.role == Role::kOther && describes_form(name)) layout_ = member.tensor;
     for (const auto& [role, place] : places) {
       if (role == member.role) (*place == kNone ? *place : repeated_) = member.tensor;
@@ -123,6 +118,11 @@ class ModuleFormula {
     return Error(ErrorCode::kUnsupported, fmt::format("cannot dequantize '{}': {}", module_.name, what))
         .of_tensor(weight().name)
         .because(fmt::format("its form is {}", quantized_form_name(module_.form)));
+  }
+
+  /// \param reason  empty: none
+  void refuse_if(const std::string& reason) const {
+    if (!reason.empty()) throw unsupported(reason);
   }
 
   void need(std::uint32_t tensor, std::string_view what) const {
@@ -199,6 +199,8 @@ class ModuleFormula {
 
   // ---- Grids of scales.
 
+  bool has_scales_of_columns() const { return are_of_columns(weight().shape.span(), scale().shape.span()); }
+
   /// Sets the grid from the shapes of weight and scales.
   void set_grid() {
     codes_.scales.are_exponents = are_exponents(scale());
@@ -240,6 +242,10 @@ class ModuleFormula {
 
   void make_bytes(CodeKind kind) {
     if (scale().name.ends_with("weight_scales")) throw unsupported("the order of its codes is that of EETQ's kernels");
+    if (std::ranges::any_of(facts_.schemes, &QuantizationScheme::divides)) {
+      throw unsupported("its codes are divided by its scales");
+    }
+    if (kind == CodeKind::kSigned && has_scales_of_columns()) throw unsupported("its groups are down the columns");
     set_matrices(weight().shape.span());
     codes_.kind = kind;
     if (module_.form == Form::kMxfp8) {
@@ -259,6 +265,7 @@ class ModuleFormula {
   }
 
   void make_nvfp4() {
+    if (has_scales_of_columns()) throw unsupported("its codes are packed down the columns");
     set_matrices(unpacked_shape(2));
     codes_.kind = CodeKind::kFloat4;
     codes_.codes.bits = 4;
@@ -267,8 +274,7 @@ class ModuleFormula {
   }
 
   void make_mxfp4(std::span<const std::int64_t> shape) {
-    const auto is_mxfp6 = [](const QuantizationScheme& scheme) { return scheme.format.starts_with("mxfp6"); };
-    if (std::ranges::any_of(facts_.schemes, is_mxfp6)) throw unsupported("codes of 6 bits have no formula");
+    refuse_if(other_kind_of_mx(weight(), scale(), facts_.schemes));
     set_matrices(shape);
     codes_.kind = CodeKind::kFloat4;
     codes_.codes.bits = 4;
@@ -437,6 +443,7 @@ class ModuleFormula {
     if (packed.size() != 2 || weight().dtype != DType::kInt32)
       throw wrong(weight_, "the codes are not a matrix of words");
     need(zeros_, "its zero points are");
+    if (facts_.method == "gptq") refuse_if(stated_.unknown_form());  // Others order codes differently.
     const int bits = gptq_bits(packed[0]);
     if (checked_mul(packed[0], kPackedWordBits) % bits != 0)
       throw wrong(weight_, "its rows of words contain no whole codes");
@@ -463,6 +470,7 @@ class ModuleFormula {
     if (group_index_ != kNone) bits = from(words, checked_numel(at(group_index_).shape));
     const Dims zeros = at(zeros_).shape;
     if (group_index_ == kNone && zeros.size() == 2) bits = from(zeros[1], weight().shape[1]);
+    if (bits >= 5 && bits <= 7) throw unsupported(fmt::format("codes of {} bits have no formula", bits));
     if (bits != 2 && bits != 3 && bits != 4 && bits != 8) throw wrong(weight_, "no number of bits fits its codes");
     return static_cast<int>(bits);
   }
@@ -529,7 +537,7 @@ class ModuleFormula {
   const bool is_tiled_by_comfy_;
   std::uint32_t weight_ = kNone, scale_ = kNone, second_ = kNone, zeros_ = kNone, shape_ = kNone, group_index_ = kNone,
                 book_ = kNone, nested_book_ = kNone, description_ = kNone, layout_ = kNone;
-  std::uint32_t repeated_ = kNone, input_factor_ = kNone;  ///< The former has the role of an earlier tensor.
+  std::uint32_t repeated_ = kNone, beside_ = kNone;  ///< The former has the role of an earlier tensor.
   Formula formula_;
   ScaledCodes codes_;
 };
@@ -548,8 +556,9 @@ void add_module(const Search& search, const QuantizedModule& module, Computation
   }
   for (const QuantizedMember& member : members) {
     const std::string_view name = search.catalog.tensors[member.tensor].name;
-    if (module.has_weight || !is_input_factor(name)) continue;
-    throw Error(ErrorCode::kUnsupported, fmt::format("cannot dequantize '{}': {}", module.name, kFactorRefused))
+    if (module.has_weight || !is_beside_weight(name)) continue;
+    throw Error(ErrorCode::kUnsupported,
+                fmt::format("cannot dequantize '{}': {}", module.name, beside_weight_text(name)))
         .of_tensor(name);
   }
   if (!module.has_weight) return;
@@ -579,7 +588,7 @@ Computation find_formulas(const Catalog& catalog, DType dtype, const Quantizatio
       findings.report(error);
     }
   }
-  if (found.formulas.empty() && facts.is_quantized) refuse_unknown_codes(catalog, search.stated);
+  if (facts.is_quantized) refuse_unknown_codes(catalog, search.part, search.stated);
   join_tied(catalog, found.formulas);
   return found;
 }

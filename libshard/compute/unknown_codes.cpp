@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <span>
 #include <string>
 #include <string_view>
@@ -21,6 +22,11 @@ Error of_unknown_form(std::string_view tensor, const std::string& statement) {
       .because(statement);
 }
 
+bool has_complete_module(const QuantizedPart& part) {
+  return std::ranges::any_of(part.modules,
+                             [](const QuantizedModule& module) { return module.has_weight && module.has_scales; });
+}
+
 }  // namespace
 
 bool is_number_of_codes(Role role) {
@@ -37,8 +43,7 @@ bool is_stated_plain(const Catalog& catalog, const QuantizedPart& part, const Qu
 }
 
 std::string unknown_form_of_all(const QuantizedPart& part, const StatedSchemes& stated) {
-  const auto is_complete = [](const QuantizedModule& module) { return module.has_weight && module.has_scales; };
-  return std::ranges::any_of(part.modules, is_complete) ? std::string() : stated.unknown_form();
+  return has_complete_module(part) ? std::string() : stated.unknown_form();
 }
 
 Error incomplete_module(const Catalog& catalog, const QuantizedPart& part, const QuantizedModule& module,
@@ -50,6 +55,11 @@ Error incomplete_module(const Catalog& catalog, const QuantizedPart& part, const
   const auto meant = std::ranges::find_if(members, is_meant);
   const std::string_view tensor = catalog.tensors[(meant == members.end() ? members.begin() : meant)->tensor].name;
   if (!unknown_form.empty()) return of_unknown_form(tensor, unknown_form);
+  if (module.form == QuantizedForm::kHqq) {
+    return Error(ErrorCode::kUnsupported, fmt::format("cannot dequantize '{}': this form has no formula", tensor))
+        .of_tensor(tensor)
+        .because(fmt::format("its form is {}", quantized_form_name(module.form)));
+  }
   return Error(ErrorCode::kCorruption,
                module.has_weight ? fmt::format("cannot dequantize '{}': its scales are missing", tensor)
                                  : fmt::format("cannot dequantize '{}': the weight of these scales is missing", tensor))
@@ -57,15 +67,51 @@ Error incomplete_module(const Catalog& catalog, const QuantizedPart& part, const
       .of_kind(FindingKind::kGap);
 }
 
-void refuse_unknown_codes(const Catalog& catalog, const StatedSchemes& stated) {
+void refuse_unknown_codes(const Catalog& catalog, const QuantizedPart& part, const StatedSchemes& stated) {
   const std::string statement = stated.unknown_form();
+  const bool is_first = !has_complete_module(part);
   const auto is_code = [&](const Tensor& tensor) {
-    const bool is_bitmask = tensor.name.ends_with(".bitmask") && tensor.shape.size() >= 2;
-    return is_integer(tensor.dtype) && (is_bitmask || (!statement.empty() && checked_numel(tensor.shape) > 1));
+    if (!is_integer(tensor.dtype)) return false;
+    if (tensor.name.ends_with(".bitmask") && tensor.shape.size() >= 2) return true;
+    if (statement.empty()) return false;
+    if (is_first) return checked_numel(tensor.shape) > 1;
+    const bool is_byte = tensor.dtype == DType::kInt8 || tensor.dtype == DType::kUint8;
+    const bool is_plain = part.is_plain(static_cast<std::uint32_t>(&tensor - catalog.tensors.data()));
+    return is_byte && is_plain && tensor.shape.size() >= 2 && !tensor.name.ends_with("bias");  // GPT-2's masks
   };
   const auto codes = std::ranges::find_if(catalog.tensors, is_code);
   if (codes == catalog.tensors.end()) return;
   throw of_unknown_form(codes->name, statement.empty() ? "its weights are sparse" : statement);
+}
+
+std::string other_kind_of_mx(const Tensor& weight, const Tensor& scale, std::span<const QuantizationScheme> schemes) {
+  const auto has_integers = [](const QuantizationScheme& scheme) { return scheme.numbers.starts_with("mx_int"); };
+  const auto has_6_bits = [](const QuantizationScheme& scheme) { return scheme.format.starts_with("mxfp6"); };
+  if (std::ranges::any_of(schemes, has_integers)) return "integers with exponents have no formula";
+  if (std::ranges::any_of(schemes, has_6_bits)) return "codes of 6 bits have no formula";
+  const Dims codes = weight.shape, scales = scale.shape;
+  if (codes.size() != scales.size() || codes.size() == 0) return {};
+  const std::int64_t bytes = codes[codes.size() - 1], exponents = scales[codes.size() - 1];
+  if (exponents == ceil_div(bytes, 16) || exponents == 0 || bytes % exponents != 0) return {};
+  // MXFP6 has 24 bytes for each exponent, and FP4 with exponents for 16 numbers has 8.
+  const std::int64_t each = bytes / exponents;
+  return each == 24 || each == 8 ? fmt::format("it has {} bytes of codes for each exponent, and MXFP4 has 16", each)
+                                 : "";
+}
+
+bool is_beside_weight(std::string_view name) {
+  constexpr std::array<std::string_view, 9> kEnds{
+      ".pre_quant_scale", ".svdquant_lora_b",                          // ModelOpt
+      "_act_pre_scale",                                                // torchao
+      ".input_rotation",  ".input_prescale",                           // Quark
+      ".hadamard_matrix", ".spinquant_r1_type", ".spinquant_r4_type",  // AutoRound
+      ".channel_scales",                                               // ParoQuant
+  };
+  return std::ranges::any_of(kEnds, [&](std::string_view end) { return name.ends_with(end); });
+}
+
+std::string beside_weight_text(std::string_view name) {
+  return fmt::format("the module also applies '{}', which a plain weight would lack", name);
 }
 
 bool has_tiles_of_comfy(const Catalog& catalog) {

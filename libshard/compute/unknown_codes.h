@@ -1,7 +1,9 @@
 /// \file Errors for quantized modules that are incomplete, or that no form describes. Inside libshard/compute only.
 #pragma once
 
+#include <span>
 #include <string>
+#include <string_view>
 
 #include "libshard/catalog/catalog.h"
 #include "libshard/catalog/quantized.h"
@@ -26,9 +28,20 @@ std::string unknown_form_of_all(const QuantizedPart& part, const StatedSchemes& 
 Error incomplete_module(const Catalog& catalog, const QuantizedPart& part, const QuantizedModule& module,
                         const std::string& unknown_form);
 
-/// For a quantized checkpoint in which no module was recognized.
-/// \throws Error kUnsupported  it has codes: of a form that is unknown here, or of sparse weights
-void refuse_unknown_codes(const Catalog& catalog, const StatedSchemes& stated);
+/// Looks for codes among the plain tensors of a quantized checkpoint: those of sparse weights, and if the configuration
+/// states an unknown form, integers. Beside modules that were recognized, only integers of 8 bits in two or more
+/// dimensions count. \throws Error kUnsupported  there are some
+void refuse_unknown_codes(const Catalog& catalog, const QuantizedPart& part, const StatedSchemes& stated);
+
+/// For a weight with exponents in the form of MXFP4: the reason why it is of another kind, for people; empty if it is
+/// MXFP4.
+std::string other_kind_of_mx(const Tensor& weight, const Tensor& scale, std::span<const QuantizationScheme> schemes);
+
+/// Whether a model applies the tensor to the inputs of its module before the weight, or adds it to the outputs:
+/// factors, rotations, a remainder of low rank. A plain weight would lack it.
+bool is_beside_weight(std::string_view name);
+/// "the module also applies 'a.input_rotation', ..."
+std::string beside_weight_text(std::string_view name);
 
 /// Whether the header of ComfyUI's files states modules in the order of a GPU's kernels.
 bool has_tiles_of_comfy(const Catalog& catalog);

@@ -12,25 +12,12 @@ namespace {
 
 using test::Bytes;
 using test::Numbers;
+using test::Part;
 using test::Stored;
+using test::zeros_of;
 
 constexpr DType kBf16 = DType::kBfloat16, kF8 = DType::kFloat8E4m3fn, kF32 = DType::kFloat32, kU8 = DType::kUint8,
                 kI8 = DType::kInt8, kI32 = DType::kInt32, kI64 = DType::kInt64, kF16 = DType::kFloat16;
-
-struct Part {
-  const char* name;
-  DType dtype;
-  Numbers shape;
-};
-
-Stored zeros_of(const std::vector<Part>& parts) {
-  Stored stored;
-  for (const Part& part : parts) {
-    const std::int64_t bytes = checked_bytes(checked_numel(part.shape), part.dtype);
-    stored.add(part.name, part.dtype, part.shape, Bytes(static_cast<std::size_t>(bytes)));
-  }
-  return stored;
-}
 
 struct Wrong {
   const char* title;

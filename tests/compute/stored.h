@@ -125,6 +125,21 @@ class Stored {
   Bytes file_;
 };
 
+struct Part {
+  const char* name;
+  DType dtype;
+  Numbers shape;
+};
+
+inline Stored zeros_of(const std::vector<Part>& parts) {
+  Stored stored;
+  for (const Part& part : parts) {
+    const std::int64_t bytes = checked_bytes(checked_numel(part.shape), part.dtype);
+    stored.add(part.name, part.dtype, part.shape, Bytes(static_cast<std::size_t>(bytes)));
+  }
+  return stored;
+}
+
 /// All elements of a tensor in row-major order.
 inline Bytes read_tensor(Reader& reader, const std::string& name) {
   const Tensor& tensor = *reader.catalog().find(name);

@@ -119,6 +119,23 @@ TEST(QuantizationConfig, KnowsWhetherInputsAreTransformed) {
   EXPECT_FALSE(transforms("weight_input"));
   EXPECT_FALSE(transforms("k_cache"));
   EXPECT_FALSE(facts(R"({"quantization_config": {"transform_config": null}})").transforms_inputs);
+  for (const char* const rotation :
+       {R"("rotation_config": {"hadamard_type": "hadamard"})", R"("rotation": "random")"}) {
+    EXPECT_TRUE(facts(R"({"quantization_config": {)" + std::string(rotation) + "}}").transforms_inputs) << rotation;
+    EXPECT_FALSE(facts(R"({"vision_config": {)" + std::string(rotation) + "}}").transforms_inputs) << rotation;
+  }
+  for (const char* const none : {R"("rotation_config": null)", R"("rotation_config": {})", R"("rotation": "")"}) {
+    EXPECT_FALSE(facts(R"({"quantization_config": {)" + std::string(none) + "}}").transforms_inputs) << none;
+  }
+}
+
+TEST(QuantizationConfig, StatesTheMeaningOfCodesAndScales) {
+  const QuantizationFacts found = facts(R"({"quantization_config": {"a": {"data_type": "mx_int"},
+      "b": {"weight_scale_semantics": "inverse"}}, "data_type": "x"})");
+  ASSERT_EQ(found.schemes.size(), 2U);
+  EXPECT_EQ(found.schemes[0].numbers, "mx_int");
+  EXPECT_FALSE(found.schemes[0].divides);
+  EXPECT_TRUE(found.schemes[1].divides);
 }
 
 TEST(QuantizationConfig, ListsModulesThatStayPlain) {

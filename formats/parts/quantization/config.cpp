@@ -53,12 +53,17 @@ class Walk {
   }
 
   /// compressed-tensors applies transforms of weights before it stores them, and those of inputs in the model. Those of
-  /// queries and keys cancel each other.
-  void take_transforms() {
+  /// queries and keys cancel each other. AutoRound and GPTQModel rotate inputs in the model.
+  /// \returns false if the member is about something else
+  bool take_transforms(std::string_view name) {
+    const bool is_rotation = name == "rotation_config" || name == "rotation";
+    if (!is_rotation && name != "transform_config") return false;
     const std::string_view text = value();
-    for (const std::string_view place : {"\"input\"", "\"output\""}) {
-      facts_.transforms_inputs = facts_.transforms_inputs || text.find(place) != std::string_view::npos;
-    }
+    const auto has = [&](std::string_view place) { return text.find(place) != std::string_view::npos; };
+    const bool transforms =
+        is_rotation ? !text.empty() && text != "null" && text != "{}" : has("\"input\"") || has("\"output\"");
+    facts_.transforms_inputs = facts_.transforms_inputs || transforms;
+    return true;
   }
 
   /// A value as spelled in the text, without its quotes.
@@ -77,10 +82,7 @@ class Walk {
     std::string_view key;
     for (bool is_first = true; json_.next_key(key, is_first);) {
       const std::string_view name = key;
-      if (name == "transform_config" && is_scheme) {
-        take_transforms();
-        continue;
-      }
+      if (is_scheme && take_transforms(name)) continue;
       const bool is_about_it = name == "quantization_config" || name == "compression_config" || name == "quantization";
       const bool is_of_weights = is_scheme && !name.ends_with("activations") && !name.starts_with("kv_cache");
       const bool is_part = is_about_it || is_of_weights || name.ends_with(kPartEnd);
@@ -126,6 +128,8 @@ class Walk {
     if (name == "format" || name == "checkpoint_format" || (name == "version" && is_word)) scheme.format = found;
     if (name == "packing_format") scheme.format = format_of_packing(found);
     if (name == "is_marlin_format" && found == "true") scheme.format = "marlin";
+    if (name == "data_type") scheme.numbers = found;
+    if (name == "weight_scale_semantics" && found == "inverse") scheme.divides = true;
     if (found == "true" || found == "false") {
       if (name == "symmetric") scheme.is_symmetric = found == "true";
       if (name == "desc_act" || name == "actorder") scheme.is_reordered = found == "true";

@@ -1,0 +1,115 @@
+// Modules whose tensors have the names and shapes of a form with a formula, and a different meaning.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "libshard/compute/find_formulas.h"
+#include "libshard/core/error.h"
+#include "tests/compute/stored.h"
+
+namespace shard {
+namespace {
+
+using test::Part;
+using test::Stored;
+using test::zeros_of;
+
+constexpr DType kBf16 = DType::kBfloat16, kF8 = DType::kFloat8E4m3fn, kF32 = DType::kFloat32, kU8 = DType::kUint8,
+                kI8 = DType::kInt8, kI32 = DType::kInt32, kF16 = DType::kFloat16;
+
+struct Similar {
+  const char* title;
+  std::vector<Part> parts;
+  const char* message;  ///< A part of it.
+  std::string method{};
+  QuantizationScheme scheme{};
+};
+
+const std::vector<Part> kFloat8{{"a.weight", kF8, {32, 64}}, {"a.weight_scale", kF32, {32, 1}}};
+const std::vector<Part> kAwq{{"a.qweight", kI32, {64, 4}}, {"a.qzeros", kI32, {2, 4}}, {"a.scales", kF16, {2, 32}}};
+const std::vector<Part> kGptq{
+    {"a.qweight", kI32, {8, 32}}, {"a.qzeros", kI32, {2, 4}}, {"a.scales", kF16, {2, 32}}, {"a.g_idx", kI32, {64}}};
+const std::vector<Part> kMxfp4{{"a.weight_packed", kU8, {32, 32}}, {"a.weight_scale", kU8, {32, 2}}};
+
+std::vector<Part> with(std::vector<Part> parts, const Part& more) {
+  parts.push_back(more);
+  return parts;
+}
+
+const std::vector<Similar> kSimilar{
+    {"MXFP6 of Quark", {{"a.weight", kU8, {32, 48}}, {"a.weight_scale", kU8, {32, 2}}}, "24 bytes", "quark"},
+    {"FP4 with E5M3 for 16 numbers",
+     {{"a.weight_packed", kU8, {32, 32}}, {"a.weight_scale", kU8, {32, 4}}},
+     "8 bytes",
+     "auto-round"},
+    {"integers with exponents", kMxfp4, "integers", "auto-round", {.bits = 4, .numbers = "mx_int"}},
+    {"float8 divided by its scales", kFloat8, "divided", "fp8", {.bits = 8, .divides = true}},
+    {"planes of GPTQModel", kGptq, "'gptq_p'", "gptq", {.format = "gptq_p", .bits = 3}},
+    {"GPTQ with 5 bits",
+     {{"a.qweight", kI32, {10, 32}}, {"a.qzeros", kI32, {2, 5}}, {"a.scales", kF16, {2, 32}}, {"a.g_idx", kI32, {64}}},
+     "5 bits",
+     "gptq"},
+    {"ParoQuant", with(kAwq, {"a.channel_scales", kF16, {1, 64}}), "'a.channel_scales'", "paroquant"},
+    {"rotations of AutoRound", with(kGptq, {"a.spinquant_r1_type", kI32, {}}), "'a.spinquant_r1_type'", "auto-round"},
+    {"random rotations of AutoRound", with(kMxfp4, {"a.hadamard_matrix", kF32, {32, 32}}), "'a.hadamard_matrix'"},
+    {"rotations of Quark", with(kFloat8, {"a.input_rotation", kI8, {32, 32}}), "'a.input_rotation'", "quark"},
+    {"a remainder of low rank", with(kFloat8, {"a.svdquant_lora_b", kF32, {32, 4}}), "'a.svdquant_lora_b'"},
+    {"groups of int8 down the columns",
+     {{"a.weight", kI8, {64, 32}}, {"a.weight_scale", kBf16, {2, 32}}},
+     "down the columns",
+     "quark",
+     {.group_size = 32}},
+    {"NVFP4 experts as [in, out]",
+     {{"e.up", kU8, {2, 16, 64}}, {"e.up_weight_scale", kF8, {2, 2, 64}}, {"e.up_weight_scale_2", kF32, {}}},
+     "down the columns",
+     "NVFP4"},
+    {"INT4 of ModelOpt with scales of two levels",
+     {{"a.weight", kU8, {16, 256}}, {"a.weight_scale", kBf16, {32, 2}}, {"a.weight_scale_2", kF32, {}}},
+     "no formula",
+     "W4A8_AWQ"},
+    {"HQQ without its scales", {{"a.W_q", kU8, {32, 64}}}, "no formula"},
+    {"codes beside a module that is recognized",
+     {{"a.weight", kI8, {32, 64}}, {"a.weight_scale", kF32, {32, 1}}, {"embed_quantized", kU8, {48, 32}}},
+     "its form is unknown",
+     "gemma"},
+};
+
+TEST(SimilarForms, AreRefusedByName) {
+  for (const Similar& similar : kSimilar) {
+    Stored stored = zeros_of(similar.parts);
+    QuantizationFacts facts{.is_quantized = !similar.method.empty(), .method = similar.method};
+    if (similar.scheme != QuantizationScheme()) facts.schemes.push_back(similar.scheme);
+    try {
+      dequantized(stored.reader(), kBf16, facts);
+      ADD_FAILURE() << similar.title;
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ErrorCode::kUnsupported) << similar.title << ": " << error.what();
+      EXPECT_THAT(error.what(), ::testing::HasSubstr(similar.message)) << similar.title;
+    }
+  }
+}
+
+TEST(SimilarForms, MasksOfBytesBesideModulesOfAnUnknownMethodStay) {
+  Stored stored = zeros_of({{"a.weight", kF8, {8, 8}}, {"a.weight_scale", kF32, {1}}, {"h.attn.bias", kU8, {1, 8, 8}}});
+  const auto reader = dequantized(stored.reader(), kBf16, {.is_quantized = true, .method = "auto-round"});
+  EXPECT_EQ(reader->catalog().find("h.attn.bias")->dtype, kU8);
+}
+
+/// The names of ModelOpt for experts in one tensor.
+TEST(SimilarForms, ScalesOfAParameterWithANameOfItsOwnBelongToIt) {
+  Stored stored;
+  stored.add("e.up", kF8, {2, 1, 2}, std::vector<std::uint8_t>{0x38, 0x38, 0x38, 0x38});  // 1
+  stored.add("e.up_weight_scale", kF32, {2, 2}, std::vector<float>{1, 2, 3, 4});          // One per column.
+  stored.add("e.up_input_scale", kF32, {}, std::vector<float>{1});
+  stored.add("e.w2_weight", kF8, {1, 1}, std::vector<std::uint8_t>{0x38});
+  stored.add("e.w2_weight_scale", kF32, {1}, std::vector<float>{5});
+  const auto reader = dequantized(stored.reader(), kBf16, {});
+  ASSERT_EQ(reader->catalog().tensors.size(), 2U);
+  EXPECT_EQ(test::read_bfloat16(*reader, "e.up"), (std::vector<float>{1, 2, 3, 4}));
+  EXPECT_EQ(test::read_bfloat16(*reader, "e.w2_weight"), (std::vector<float>{5}));
+}
+
+}  // namespace
+}  // namespace shard
