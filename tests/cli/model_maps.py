@@ -366,6 +366,33 @@ def check_dtypes():
     assert "is not a dtype" in run("map", "show", "word.json", expect=2)
 
 
+def check_rotary_frequencies():
+    """Files of Meta and torchtitan and older ones of Hugging Face also have rotary frequencies, which maps drop."""
+    shapes = {"self_attn.q_proj": [2, 2], "self_attn.k_proj": [2, 2], "self_attn.v_proj": [2, 2], "self_attn.o_proj": [2, 2], "mlp.gate_proj": [3, 2],
+              "mlp.up_proj": [3, 2], "mlp.down_proj": [2, 3], "input_layernorm": [2], "post_attention_layernorm": [2]}
+    shapes = {f"model.layers.0.{name}.weight": shape for name, shape in shapes.items()} | {"model.embed_tokens.weight": [5, 2], "model.norm.weight": [2]}
+    hub = {name: (shape, [float(n) for n in numbers(math.prod(shape))]) for name, shape in shapes.items()}
+    frequencies = [1], [0.5]
+    write(WORK / "older.safetensors", hub | {"model.layers.0.self_attn.rotary_emb.inv_freq": frequencies})
+    (WORK / "rotary").mkdir()
+    config = {"num_attention_heads": 1, "hidden_size": 2, "vocab_size": 5}
+    (WORK / "rotary/config.json").write_text(json.dumps(config))
+    ref = ["--hf-ref", "rotary"]
+    for name, more in (("llama-pth", ("rope.freqs", "layers.0.attention.inner_attention.rope.freqs")), ("torchtitan:llama3", ("freqs_cis",)),
+                       ("maxtext:llama", ())):
+        run("convert", "older.safetensors", "-o", "framework.safetensors", "-f", "--to-map", name, *ref)
+        stored = read(WORK / "framework.safetensors")
+        assert not [each for each in stored if "freq" in each], name
+        write(WORK / "framework.safetensors", stored | {each: frequencies for each in more})
+        run("gather", "framework.safetensors", "-o", "without.safetensors", "-f", "--map", name, *ref)
+        assert read(WORK / "without.safetensors").keys() == hub.keys()
+    run("split", "older.safetensors", "-o", "served", "--to", "vllm", "--to-map", "vllm:llama", "--ranks", "1", *ref)
+    assert not [each for each in read(WORK / "served/model-rank-0-part-0.safetensors") if "freq" in each]
+    # The older key of the type of rotary embeddings.
+    (WORK / "rotary/config.json").write_text(json.dumps(config | {"rope_scaling": {"type": "linear", "factor": 2.0}}))
+    assert "rope is linear" in run("convert", "older.safetensors", "-o", "x.safetensors", "--to-map", "maxtext:llama", *ref, expect=8)
+
+
 def check_names():
     """Names that no rule matches or that two match, and rules that match nothing."""
     write(WORK / "two.safetensors", {"a.0": ([1], [1]), "b": ([1], [2])})
@@ -468,6 +495,6 @@ def read_rank(path):
 
 
 for check in (check_arithmetic, check_experts, check_adapters_of_fused_experts, check_names_of_version_5, check_experts_of_qwen3_vl,
-              check_rotary, check_heads, check_padding_and_replicas, check_aliases, check_last_row, check_names, check_like,
+              check_rotary, check_heads, check_padding_and_replicas, check_aliases, check_last_row, check_rotary_frequencies, check_names, check_like,
               check_config_beside, check_dtypes):
     check()

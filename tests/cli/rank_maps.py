@@ -56,6 +56,17 @@ def check_ranks():
     assert "evenly" in run("split", "qkv.safetensors", "-o", "x", "--to", "vllm", "--to-map", "vllm.json", "--ranks", "3", expect=2)
 
 
+def check_whole_heads():
+    """The built-in maps of ranks refuse numbers of ranks that divide a head, even if its rows divide evenly."""
+    write(WORK / "any.safetensors", {"a": ([1], [1])})
+    for name, to, ranks, heads, kv, expect in (("vllm:llama", "vllm", 4, 6, 6, 8), ("vllm:qwen2", "vllm", 2, 6, 3, 8), ("vllm:qwen3", "vllm", 4, 8, 3, 8),
+                                               ("vllm:mistral", "vllm", 6, 6, 3, 2), ("llama-pth", "torch-ranks", 2, 3, 3, 8),
+                                               ("llama-pth", "torch-ranks", 4, 8, 2, 8), ("llama-pth", "torch-ranks", 2, 8, 2, 2)):
+        found = run("split", "any.safetensors", "-o", "x", "--to", to, "--to-map", name, "--ranks", ranks, "--set", f"heads={heads}", "--set", f"kv={kv}",
+                    expect=expect)
+        assert ("each rank has whole heads" if expect == 8 else "no rule of the map matches") in found, found
+
+
 def check_other_cuts():
     """A map for ranks already defines their content and number."""
     run("split", "qkv.safetensors", "-o", "like-old", "--ranks", "2")
@@ -267,5 +278,5 @@ def check_save_of_deepspeed():
 
 
 for check in (check_files_of_ranks, check_files_are_written, check_safetensors_of_ranks, check_files_in_folders, check_save_of_deepspeed,
-              check_flat_buffers, check_ranks, check_other_cuts, check_padding_of_ranks):
+              check_flat_buffers, check_ranks, check_whole_heads, check_other_cuts, check_padding_of_ranks):
     check()
