@@ -13,6 +13,7 @@
 #include "libshard/catalog/tree.h"
 #include "libshard/core/error.h"
 #include "libshard/core/object_faults.h"
+#include "libshard/core/short_text.h"
 #include "libshard/core/value_walk.h"
 #include "libshard/io/paths.h"
 #include "libshard/io/source_store.h"
@@ -89,6 +90,17 @@ void add_inner_tensors(std::span<const ObjectEntry> objects, std::span<LoadedObj
     add_copies(std::span(inner).subspan(i, end - i), rank_copies, catalog);
     i = end;
   }
+}
+
+void warn_of_attributes(std::span<const LoadedObject> loaded, std::vector<std::string>& warnings) {
+  FirstNames names;
+  for (const LoadedObject& object : loaded) {
+    for (const InnerTensor& tensor : object.tensors) {
+      if (tensor.view.has_attributes) names.add(tensor.name);
+    }
+  }
+  if (names.count() == 0) return;
+  warnings.push_back(fmt::format("tensors are read without the attributes of their Python objects: {}", names.text()));
 }
 
 // Data in a folder of dcp files beside its items: one dict of plain data. Megatron-Core stores its arguments this way,
@@ -345,6 +357,7 @@ void ObjectItems::look_inside(RankCopies& rank_copies) {
         is_reported_[one.entry] = true;
       });
   add_inner_tensors(objects_, loaded_, items_, rank_copies, catalog_);
+  warn_of_attributes(loaded_, catalog_.warnings);
 }
 
 ItemKeeper ObjectItems::keeper() {

@@ -91,6 +91,7 @@ class InnerTensorFinder {
 
  private:
   void visit(const TreeLeaf& leaf) {
+    const bool lost_attributes = torch_save::drop_attributes(arena_, *leaf.value, hidden_);
     const bool wrapped = torch_save::is_parameter(*leaf.value, hidden_);
     Value& node = wrapped ? *leaf.value->items()[0] : *leaf.value;
     if (node.kind == ValueKind::kTensor) {  // A node that was seen before, under a different name.
@@ -100,6 +101,7 @@ class InnerTensorFinder {
     std::optional<TensorView> view = torch_save::as_tensor(arena_, node);
     if (!view || view->inside) return;
     if (wrapped) view->requires_grad = leaf.value->items()[1]->boolean();
+    view->has_attributes = view->has_attributes || lost_attributes;
     InnerTensor tensor;
     tensor.view = *view;
     tensor.location = location_of(*view);

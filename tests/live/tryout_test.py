@@ -123,6 +123,12 @@ class Torch(LiveTest):
         found = torch.load(self.dir / "out.pt")["w"]
         self.assertTrue(torch.equal(found, parameter) and type(found) is torch.nn.Parameter)
         self.assertFalse(hasattr(found, "mask"))
+        dcp.save({"pair": (parameter, 1)}, checkpoint_id=self.dir / "dcp", no_dist=True)  # In one bytes item.
+        warnings = shardctl_json("convert", self.dir / "dcp", "-o", self.dir / "pair.pt")["warnings"]
+        self.assertIn("tensors are read without the attributes of their Python objects: 'pair.0'", warnings)
+        found, one = torch.load(self.dir / "pair.pt")["pair"]
+        self.assertTrue(torch.equal(found, parameter) and one == 1)
+        self.assertFalse(hasattr(found, "mask"))
 
     def test_container_with_a_tensor_in_an_attribute_is_refused(self):
         shared = noise((3,))
