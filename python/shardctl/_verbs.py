@@ -12,8 +12,14 @@ from shardctl._run import Argument, OnProgress, run
 _D = TypeVar("_D", bound=Document)
 
 
+def _each(texts: Iterable[str]) -> Iterable[str]:
+    """The texts; one text is not a sequence of characters."""
+    return (texts,) if isinstance(texts, str) else texts
+
+
 def _selected(include: Iterable[str], exclude: Iterable[str], options: Iterable[str]) -> list[Argument]:
-    return [*(f"--include={glob}" for glob in include), *(f"--exclude={glob}" for glob in exclude), *options]
+    globs = {"include": _each(include), "exclude": _each(exclude)}
+    return [*(f"--{name}={glob}" for name, each in globs.items() for glob in each), *_each(options)]
 
 
 def _read(kind: type[_D], verb: str, options: Iterable[Argument], sources: Iterable[Argument],
@@ -29,7 +35,7 @@ def inspect(*sources: Argument, include: Iterable[str] = (), exclude: Iterable[s
     """The content of a checkpoint, with the file and offset of its bytes. Reads only metadata.
 
     sources: a file, a folder, or several files of one checkpoint.
-    include, exclude: globs of names: `*` stays inside one dotted part, `**` crosses.
+    include, exclude: a glob of names, or several: `*` stays inside one dotted part, `**` crosses.
     options: any other options of the verb, as on the command line.
     """
     return _read(Inspection, "inspect", _selected(include, exclude, options), sources)
@@ -63,4 +69,4 @@ def verify(*sources: Argument, against: Optional[Argument] = None, options: Iter
     against: a manifest to compare with, or a quantized checkpoint of which this one has the plain weights.
     """
     own = [] if against is None else [f"--against={os.fsdecode(against)}"]
-    return _read(Verification, "verify", [*own, *options], sources, progress)
+    return _read(Verification, "verify", [*own, *_each(options)], sources, progress)

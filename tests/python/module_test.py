@@ -72,6 +72,11 @@ class Documents(Case):
         self.assertEqual(tensor.chunks[2].file, "__2_0.distcp")
         self.assertEqual([(each.name, each.value) for each in found.objects], [("step", 1000)])
 
+    def test_one_glob_or_option_is_not_its_characters(self) -> None:
+        self.assertEqual([each.name for each in shardctl.inspect(CHECKPOINT, include="step").objects], ["step"])
+        self.assertEqual(shardctl.inspect(CHECKPOINT, exclude="**", options="--quiet").tensors, ())
+        self.assertTrue(shardctl.verify(CHECKPOINT, options="--quiet"))
+
     def test_placements_and_meshes_are_read(self) -> None:
         found = shardctl.inspect(SOURCE / "tests/data/golden/2.11.0/ranks_differ_r2")
         weight = found.tensors[-1]
