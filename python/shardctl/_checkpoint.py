@@ -396,7 +396,7 @@ class Checkpoint(Mapping[str, Handle]):
                 reads.append(handle._read(memory, _checked(handle, memory, cast)))
                 memories.append(memory)
                 beside += memory.nbytes if memory.finish is not None else 0
-                if beside >= _MOST_BESIDE:
+                if beside > _MOST_BESIDE // 2:
                     run()
         run()
         return count
@@ -427,18 +427,27 @@ class Checkpoint(Mapping[str, Handle]):
 
 
 def _parts(handle: Handle, target: Any) -> Iterator[tuple[Handle, Any]]:
-    """The target, or rows of it if it is filled through memory beside it that would be large."""
+    """The target, or parts of it if it is filled through memory beside it that would be large."""
     if is_torch(target):
         check_dense(target)
-    if not is_torch(target) or is_packed(target) or tuple(target.shape) != handle.shape or target.dim() == 0:
+    if not is_torch(target) or is_packed(target) or tuple(target.shape) != handle.shape:
+        yield handle, target
+    else:
+        yield from _small_parts(handle, target.detach(), 0)
+
+
+def _small_parts(handle: Handle, target: Any, dim: int) -> Iterator[tuple[Handle, Any]]:
+    """Parts of at most half of _MOST_BESIDE: rows of a dimension, or parts of each row."""
+    nbytes = target.numel() * target.element_size()
+    if nbytes <= _MOST_BESIDE // 2:
         yield handle, target
         return
-    rows = len(handle)
-    row_bytes = max(1, target.numel() * target.element_size() // max(1, rows))
-    step = max(1, _MOST_BESIDE // row_bytes)
+    rows = target.shape[dim]
+    step = max(1, _MOST_BESIDE // 2 * rows // nbytes)
     for row in range(0, rows, step):
         count = min(step, rows - row)
-        yield handle[row : row + count], target.detach().narrow(0, row, count)
+        key = (*[slice(None)] * dim, slice(row, row + count))
+        yield from _small_parts(handle[key], target.narrow(dim, row, count), dim + 1)
 
 
 def _checked(handle: Handle, memory: Memory, cast: bool) -> str:

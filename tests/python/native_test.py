@@ -14,6 +14,7 @@ import unittest
 from multiprocessing import shared_memory
 from pathlib import Path
 from random import Random
+from unittest import mock
 
 import numpy
 import safetensors
@@ -22,6 +23,7 @@ import torch
 from torch.testing._internal.two_tensor import TwoTensor
 
 import shardctl
+from shardctl._memory import memory_of
 from native_case import CHECKPOINT, DATA, GOLDEN, SANITIZED, Case
 
 
@@ -313,6 +315,20 @@ class Into(Case):
         self.opened["w"].torch(into=whole.t()[::2])
         self.assertTrue(torch.equal(whole.t()[::2], self.wanted))
         self.assertEqual(whole.t()[1::2].abs().sum(), 0)
+
+    def test_memory_beside_a_target_is_bounded(self) -> None:
+        beside: list[int] = []
+
+        def counted(part: torch.Tensor) -> object:
+            memory = memory_of(part)
+            beside.append(0 if memory.finish is None else memory.nbytes)
+            return memory
+
+        target = torch.zeros(4, 8).t()  # Rows of 16 bytes.
+        with mock.patch("shardctl._checkpoint._MOST_BESIDE", 16), mock.patch("shardctl._checkpoint.memory_of", counted):
+            self.opened["w"].read_into(target)
+        self.assertTrue(torch.equal(target, self.wanted))
+        self.assertEqual(max(beside), 8)
 
     def test_memory_that_does_not_fit_is_refused_and_unchanged(self) -> None:
         for target, expected, found in ((torch.zeros(4, 8), "[8, 4]", "[4, 8]"), (torch.zeros(8, 4).half(), "float32", "float16"),
