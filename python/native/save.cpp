@@ -15,6 +15,7 @@
 #include "libshard/core/error.h"
 #include "libshard/io/local_output.h"
 #include "libshard/io/paths.h"
+#include "libshard/io/url_path.h"
 #include "libshard/job/copy_job.h"
 #include "libshard/ranks/collective_step.h"
 
@@ -85,6 +86,11 @@ class HeldReader final : public Reader {
 std::string_view format_like(const Catalog* like) { return like == nullptr ? std::string_view() : like->format; }
 
 const Format& format_of(const SaveRequest& request) {
+  if (is_url(request.path)) {
+    throw Error(ErrorCode::kUnsupported, "cannot save to a URL")
+        .in_file(request.path)
+        .hint("save to a disk; then copy it: shardctl convert PATH -o URL");
+  }
   const std::string_view by_suffix = format_of_suffix(request.path);
   const std::string_view implied = by_suffix.empty() ? format_like(request.like) : by_suffix;
   const std::string_view name = request.to.empty() ? implied : std::string_view(request.to);

@@ -16,7 +16,7 @@ from shardctl._checkpoint import Checkpoint, PathLike
 from shardctl._checkpoint import open as open_checkpoint
 from shardctl._errors import Unsupported, failure
 from shardctl._extension import native
-from shardctl._memory import ML_DTYPES, NUMPY, check_ranges, is_held, is_packed, is_torch, usage
+from shardctl._memory import ML_DTYPES, NUMPY, check_ranges, is_held, is_packed, is_torch, is_wrapper, usage
 from shardctl._ranks import Ranks, call_of, default_group, together
 from shardctl._sharding import boxes_of_dtensor, is_dtensor, is_sharded_tensor, placement_text
 
@@ -194,10 +194,7 @@ class State:
         if numpy is not None and isinstance(value, numpy.generic):
             return _number_of(value, name)
         if isinstance(value, Mapping):
-            for key in value:
-                if type(key) not in _PLAIN:
-                    _check_object(key, _below(name, key))
-            items = {key: self.add(each, _below(name, key)) for key, each in value.items()}
+            items = {_key_of(key, _below(name, key)): self.add(each, _below(name, key)) for key, each in value.items()}
             return _ordered(items, value) if self._keeps_versions and isinstance(value, OrderedDict) else items
         if isinstance(value, (list, tuple)) and (type(value) in (list, tuple) or hasattr(value, "_fields")):
             parts = [self.add(each, _below(name, i)) for i, each in enumerate(value)]
@@ -243,6 +240,16 @@ def _number_of(value: Any, name: str) -> Any:
     raise _unsupported(name, f"numpy.{type(value).__name__}")
 
 
+def _key_of(key: Any, name: str) -> Any:
+    """A key of a dict. Numbers and texts of numpy become Python's, which are equal to them and which formats can name."""
+    numpy = sys.modules.get("numpy")
+    if numpy is not None and isinstance(key, numpy.generic):
+        key = key.item()
+    if type(key) not in _PLAIN:
+        _check_object(key, name)
+    return key
+
+
 def _ordered(items: dict[Any, Any], like: Any) -> Any:
     """An OrderedDict with the versions of modules that torch's state dicts have."""
     result = OrderedDict(items)
@@ -284,7 +291,7 @@ def _of_tensor(name: str, tensor: Any) -> HeldTensor:
         return _of_sharded_tensor(name, tensor)
     if is_dtensor(tensor):
         return _of_dtensor(name, tensor)
-    _check_plain(name, tensor, type(tensor) in (torch.Tensor, torch.nn.Parameter))
+    check_plain(name, tensor, type(tensor) in (torch.Tensor, torch.nn.Parameter))
     held = HeldTensor(_dtype_of(tensor), tuple(tensor.shape), False, tensor.requires_grad, str(tensor.device))
     held.add_box((0,) * tensor.dim(), tensor.detach())
     return held
@@ -294,8 +301,9 @@ def _dtype_of(tensor: Any) -> str:
     return str(tensor.dtype).removeprefix("torch.")
 
 
-def _check_plain(name: str, tensor: Any, is_known: bool = True) -> None:
-    if not is_known or tensor.is_quantized or not is_held(tensor):
+def check_plain(name: str, tensor: Any, is_known: bool = True) -> None:
+    """Raises Usage unless the tensor's class is known, and its elements are in its memory."""
+    if not is_known or is_wrapper(tensor) or tensor.is_quantized or not is_held(tensor):
         raise usage(f"cannot save '{name}'", "a dense tensor with elements", f"{type(tensor).__name__} on {tensor.device}",
                     name)
 
@@ -305,7 +313,7 @@ def _of_sharded_tensor(name: str, tensor: Any) -> HeldTensor:
     location = str(shards[0].tensor.device) if shards else "cpu"
     held = HeldTensor(_dtype_of(whole.tensor_properties), tuple(whole.size), True, False, location)
     for shard in shards:
-        _check_plain(name, shard.tensor)
+        check_plain(name, shard.tensor)
         if list(shard.tensor.shape) != list(shard.metadata.shard_sizes):
             raise usage(f"a local shard of '{name}' does not match its metadata", list(shard.metadata.shard_sizes),
                         list(shard.tensor.shape), name)
@@ -315,7 +323,7 @@ def _of_sharded_tensor(name: str, tensor: Any) -> HeldTensor:
 
 def _of_dtensor(name: str, tensor: Any) -> HeldTensor:
     local, mesh = tensor.detach().to_local(), tensor.device_mesh
-    _check_plain(name, local)
+    check_plain(name, local)
     held = HeldTensor(_dtype_of(tensor), tuple(tensor.shape), True, tensor.requires_grad, str(local.device))
     for offsets, part in boxes_of_dtensor(tensor, name, f"cannot save '{name}'"):
         held.add_box(offsets, part)

@@ -38,7 +38,7 @@ from shardctl._errors import NotFound, Unsupported, Usage, failure
 from shardctl._extension import native
 from shardctl._memory import torch_dtype, usage
 from shardctl._ranks import call_of, default_group, together
-from shardctl._save import HeldTensor, State, write
+from shardctl._save import HeldTensor, State, check_plain, write
 from shardctl._sharding import own_rank
 from shardctl._values import refuse_opaque
 
@@ -314,6 +314,7 @@ def _collect(state: State, plan: SavePlan, planner: SavePlanner) -> Any:
             tensors[name] = _described(item)
             _set(root, paths.get(name, (name,)), state.put(tensors[name]))
         data: Any = planner.resolve_data(item)
+        check_plain(name, data)
         described: Any = item.tensor_data
         if data.numel() > 0 or 0 in tensors[name].shape:
             tensors[name].add_box(described.chunk.offsets, data.detach())

@@ -14,6 +14,7 @@ import numpy
 import safetensors.torch
 import torch
 import torch.distributed.checkpoint as dcp
+from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.distributed.checkpoint.api import CheckpointException
 from torch.distributed.checkpoint.state_dict import get_optimizer_state_dict
 from torch.distributed.checkpoint.state_dict_loader import _load_state_dict_from_keys
@@ -354,6 +355,11 @@ class Save(Case):
             with self.assertRaisesRegex(shardctl.Unsupported, "cannot save 'a': .* found numpy"):
                 shardctl.save({"a": other}, self.folder / "y.pt")
 
+    def test_keys_of_numpy_become_those_of_python(self) -> None:
+        shardctl.save({"state": {numpy.int64(3): torch.ones(2), numpy.str_("a"): 1}}, self.folder / "x.pt")
+        self.assertEqual(list(torch.load(self.folder / "x.pt", weights_only=True)["state"]), [3, "a"])
+        self.assertEqual(list(shardctl.open(self.folder / "x.pt")), ["state.3"])
+
     def test_nested_states_keep_their_values_and_containers(self) -> None:
         trained = model(1)
         optimizer = torch.optim.Adam(trained.parameters(), lr=0.5)
@@ -435,6 +441,8 @@ class Save(Case):
                 shardctl.save({"w": torch.zeros(1)}, path, **options)
         with self.assertRaises(shardctl.Usage):
             shardctl.save({"w": torch.zeros(1)}, self.folder / "x")
+        with self.assertRaisesRegex(shardctl.Unsupported, "s3://bucket/x.pt: cannot save to a URL"):
+            shardctl.save({"w": torch.zeros(1)}, "s3://bucket/x.pt")
         self.assertEqual(list(self.folder.iterdir()), [])
 
 
@@ -515,6 +523,15 @@ class Dcp(Case):
         with self.assertRaises(CheckpointException) as exists:
             dcp.save(wanted, storage_writer=shardctl.dcp.Writer(self.folder / "x.pt"), no_dist=True)
         self.assertIn("already exists", str(exists.exception))
+
+    def test_tensors_without_elements_are_refused_by_name(self) -> None:
+        freed = torch.ones(8)
+        freed.untyped_storage().resize_(0)
+        with FakeTensorMode():
+            fake = torch.ones(8)
+        for value in (freed, fake, torch.zeros(2, device="meta"), torch.zeros(2, 2).to_sparse()):
+            with self.assertRaisesRegex(CheckpointException, "cannot save 'wrong'"):
+                dcp.save({"wrong": value}, storage_writer=shardctl.dcp.Writer(self.folder / "x.pt"), no_dist=True)
 
     def test_a_dtype_that_torch_lacks_is_missing_for_dcp(self) -> None:
         header = b'{"six": {"dtype": "F6_E2M3", "shape": [4], "data_offsets": [0, 3]}, ' \
