@@ -51,12 +51,17 @@ class Reader(StorageReader):  # type: ignore[misc, unused-ignore]
     """Loads a checkpoint of any format through torch.distributed.checkpoint.load(..., storage_reader=Reader(SRC)).
 
     Each rank reads only its own pieces, in one run over the files. As with DCP's own reader, elements are converted if
-    the state has a different dtype. `options` are those of shardctl.open().
+    the state has a different dtype.
+
+    flatten_state_dict: as that of the planner. False: an item for each key of the checkpoint, which may be a dict.
+    options: those of shardctl.open().
     """
 
-    def __init__(self, source: Union[PathLike, Sequence[PathLike], Checkpoint], **options: Any) -> None:
+    def __init__(self, source: Union[PathLike, Sequence[PathLike], Checkpoint], *, flatten_state_dict: bool = True,
+                 **options: Any) -> None:
         super().__init__()
         self._source: Any = source
+        self._is_flat = flatten_state_dict
         self._options = options
         self._opened: Optional[Checkpoint] = None
         self._found: Optional[dict[str, _Item]] = None
@@ -124,7 +129,7 @@ class Reader(StorageReader):  # type: ignore[misc, unused-ignore]
     @property
     def _items(self) -> dict[str, _Item]:
         if self._found is None:
-            self._found = _flattened(self._checkpoint._tree(own_rank(), torch.Size))
+            self._found = _items_of(self._checkpoint._tree(own_rank(), torch.Size), self._is_flat)
         return self._found
 
     def set_up_storage_reader(self, metadata: Metadata, is_coordinator: bool, *args: Any, **kwargs: Any) -> None:
@@ -178,7 +183,7 @@ class Reader(StorageReader):  # type: ignore[misc, unused-ignore]
         return stream
 
 
-def _flattened(tree: Any) -> dict[str, _Item]:
+def _items_of(tree: Any, is_flat: bool) -> dict[str, _Item]:
     """The items of a checkpoint, by the names that the planners of this torch have for them. The first of equal names."""
     items: dict[str, _Item] = {}
 
@@ -188,7 +193,11 @@ def _flattened(tree: Any) -> dict[str, _Item]:
     if isinstance(tree, (list, tuple)):
         tree = dict(enumerate(tree))
     state: dict[str, Any] = dict(tree) if isinstance(tree, Mapping) else {"": tree}
-    traverse_state_dict(state, visit, lambda value: isinstance(value, Handle))
+    if is_flat:
+        traverse_state_dict(state, visit, lambda value: isinstance(value, Handle))
+    else:
+        for key, value in state.items():
+            visit((str(key),), value)
     return items
 
 

@@ -16,6 +16,7 @@ import torch
 import torch.distributed.checkpoint as dcp
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.distributed.checkpoint.api import CheckpointException
+from torch.distributed.checkpoint.default_planner import DefaultLoadPlanner, DefaultSavePlanner
 from torch.distributed.checkpoint.state_dict import get_optimizer_state_dict
 from torch.distributed.checkpoint.state_dict_loader import _load_state_dict_from_keys
 
@@ -523,6 +524,15 @@ class Dcp(Case):
         with self.assertRaises(CheckpointException) as exists:
             dcp.save(wanted, storage_writer=shardctl.dcp.Writer(self.folder / "x.pt"), no_dist=True)
         self.assertIn("already exists", str(exists.exception))
+
+    def test_dicts_are_loaded_as_a_whole(self) -> None:
+        wanted = {"model": {"a.b": torch.ones(2), "c": [torch.zeros(1), 1]}, "step": 7, "w": torch.arange(3.)}
+        planner = DefaultLoadPlanner(flatten_state_dict=False, flatten_sharded_tensors=False)
+        dcp.save(wanted, checkpoint_id=self.folder / "dcp", planner=DefaultSavePlanner(flatten_state_dict=False), no_dist=True)
+        for source in (self.saved(wanted, "x.pt"), self.folder / "dcp"):
+            state = {"model": None, "step": None, "w": torch.zeros(3)}
+            dcp.load(state, storage_reader=shardctl.dcp.Reader(source, flatten_state_dict=False), planner=planner, no_dist=True)
+            self.assertEqual(str(state), str(wanted))
 
     def test_tensors_without_elements_are_refused_by_name(self) -> None:
         freed = torch.ones(8)
