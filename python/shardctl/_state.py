@@ -290,6 +290,19 @@ class _Loading:
                 self.unread.remove(name)
                 self.assigned.append((self._leaves[name], new))
 
+    def settle_counters(self, module: torch.nn.Module) -> None:
+        """Accepts a batch norm without num_batches_tracked, as torch's own load_state_dict does. Old files lack it, and it has
+        no effect on evaluation."""
+        from torch.nn.modules.batchnorm import _NormBase
+
+        norms = [path for path, each in module.named_modules(remove_duplicate=False) if isinstance(each, _NormBase)]
+        counters = {f"{path}.num_batches_tracked" if path else "num_batches_tracked" for path in norms}
+        for name in [name for name in self.missing if name in counters]:
+            self.missing.remove(name)
+            if self._leaves[name].value.is_meta:
+                self.unread.remove(name)
+                self.assigned.append((self._leaves[name], new_tensor((), "int64").zero_()))
+
     def explain_missing(self) -> None:
         """Notes why names are missing that the checkpoint has, but not as tensors. Raises Unsupported for an Opaque."""
         for name in [name for name in self.missing if self._prefix + name in self._checkpoint.objects]:
@@ -428,6 +441,7 @@ def _load(checkpoint: Checkpoint, target: Any, strict: bool, assign: bool, cast:
     unexpected = loading.unexpected(leaves)
     if is_module:
         loading.settle_ties(target)
+        loading.settle_counters(target)
     if strict:
         loading.explain_missing()
     is_wrong = loading.mismatched or (strict and (loading.missing or unexpected))

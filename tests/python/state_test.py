@@ -106,6 +106,19 @@ class Plain(Case):
         with self.assertRaisesRegex(shardctl.Mismatch, 'Missing.*"embed.weight", "head.weight"'):
             shardctl.load_state_dict(self.saved({"other": weight}), tied())
 
+    def test_a_batch_norm_needs_no_counter(self) -> None:
+        trained, filled = model(1), model(2)
+        wanted = {name: tensor for name, tensor in trained.state_dict().items() if not name.endswith("num_batches_tracked")}
+        model(2).load_state_dict(dict(wanted))  # torch accepts it, because its files up to 0.4.0 lack the counter.
+        path = self.saved(wanted)
+        with torch.device("meta"):
+            meta = model()
+        for each, assign in ((filled, False), (meta, True)):
+            self.assertEqual(shardctl.load_state_dict(path, each, assign=assign).missing_keys, [])
+            self.assertTrue(same(each.state_dict(), trained.state_dict()))
+        with self.assertRaisesRegex(shardctl.Mismatch, "num_batches_tracked"):
+            shardctl.load_state_dict(path, dict(filled.state_dict()))
+
     def test_lazy_modules_get_their_shapes(self) -> None:
         trained = torch.nn.Linear(3, 2)
         for assign in (False, True):
