@@ -501,6 +501,11 @@ def open(source: Union[PathLike, Sequence[PathLike]], *, format: Optional[str] =
     paths = [source] if isinstance(source, (str, bytes, os.PathLike)) else source
     if not isinstance(paths, Sequence):
         raise TypeError(f"a source is a path or a sequence of paths, not {type(source).__name__}")
+    for name, given in (("set", set), ("hf_ref", hf_ref)):
+        if given and not map:
+            error = usage(f"{name}= needs a model map")
+            error.hint = f"drop {name}=, or name the map with map="
+            raise error
     threads = len(os.sched_getaffinity(0)) if threads is None else threads
     check_ranges(threads=(threads, 4096), connections=(connections, 4096), max_memory=(max_memory, 1 << 62))
     arguments = dict(

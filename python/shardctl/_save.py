@@ -10,7 +10,7 @@ import warnings
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Optional, Union
+from typing import Any, Callable, Optional, TypeVar, Union
 
 from shardctl._checkpoint import Checkpoint, PathLike
 from shardctl._checkpoint import open as open_checkpoint
@@ -20,6 +20,7 @@ from shardctl._memory import ML_DTYPES, NUMPY, check_ranges, is_held, is_packed,
 from shardctl._ranks import Ranks, call_of, default_group, together
 from shardctl._sharding import boxes_of_dtensor, is_dtensor, is_sharded_tensor, placement_text
 
+_T = TypeVar("_T")
 _PLAIN = (type(None), bool, int, float, str, bytes)
 _Box = tuple[tuple[int, ...], tuple[int, ...], int, int]  # Offsets, sizes, address, bytes.
 
@@ -47,7 +48,7 @@ def save(state: Mapping[str, Any], destination: PathLike, *, to: Optional[str] =
     max_memory: bytes for buffers.
     Warns (UserWarning, on rank 0) about content that the format cannot express.
     """
-    group = _group_for(state, collective)
+    group = _finite(lambda: _group_for(state, collective))
     collected = State(keeps_versions=to in ("torch", "torch-ranks") or (to is None and _is_torch_file(destination)))
     with call_of(group) as ranks:
         root = together(ranks, lambda: collected.add_root(state))
@@ -55,6 +56,14 @@ def save(state: Mapping[str, Any], destination: PathLike, *, to: Optional[str] =
                       threads=threads, max_memory=max_memory)
     for text in texts:
         warnings.warn(text, stacklevel=2)
+
+
+def _finite(walk: Callable[[], _T]) -> _T:
+    """The result of a walk over a state. Raises Usage if the state has no end."""
+    try:
+        return walk()
+    except RecursionError:
+        raise usage("cannot save a state that contains itself, or is nested too deeply") from None
 
 
 def _is_torch_file(path: PathLike) -> bool:
@@ -177,10 +186,7 @@ class State:
         """Adds a whole state. Returns its tree."""
         if not isinstance(state, Mapping):
             raise usage("cannot save a state that is not a dict", "a dict", type(state).__name__)
-        try:
-            return self.add(state, "")
-        except RecursionError:
-            raise usage("cannot save a state that contains itself, or is nested too deeply") from None
+        return _finite(lambda: self.add(state, ""))
 
     def add(self, value: Any, name: str) -> Any:
         """Adds the tensors of a value. Returns its tree. Raises Usage or Unsupported for values that cannot be saved."""

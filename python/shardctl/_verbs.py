@@ -57,7 +57,7 @@ def diff(a: Argument, b: Argument, *, atol: Optional[float] = None, rtol: Option
     many representable numbers apart. max_diffs: the largest number of entries in each list.
     """
     numbers = {"atol": atol, "rtol": rtol, "ulp": ulp, "max-diffs": max_diffs}
-    own = [f"--{name}={value!r}" for name, value in numbers.items() if value is not None]
+    own = [f"--{name}={value}" for name, value in numbers.items() if value is not None]
     own += ["--equal-nan"] if equal_nan else []
     return _read(Difference, "diff", [*own, *_selected(include, exclude, options)], (a, b), progress)
 

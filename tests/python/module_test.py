@@ -77,6 +77,15 @@ class Documents(Case):
         self.assertEqual(shardctl.inspect(CHECKPOINT, exclude="**", options="--quiet").tensors, ())
         self.assertTrue(shardctl.verify(CHECKPOINT, options="--quiet"))
 
+    def test_numbers_of_subclasses_are_numbers(self) -> None:
+        class Scalar(float):  # Like numpy.float64.
+            __str__ = float.__repr__
+
+            def __repr__(self) -> str:
+                return f"Scalar({self})"
+
+        self.assertTrue(shardctl.diff(CHECKPOINT, CHECKPOINT, atol=Scalar(0.5)).equal)
+
     def test_placements_and_meshes_are_read(self) -> None:
         found = shardctl.inspect(SOURCE / "tests/data/golden/2.11.0/ranks_differ_r2")
         weight = found.tensors[-1]

@@ -173,7 +173,10 @@ def check_refusals(folder: str) -> None:
     """The failure of one rank ends the call on all of them, and no rank waits."""
     mesh, rank = init_device_mesh("cpu", (4,)), dist.get_rank()
     tensor = dist.tensor.distribute_tensor(torch.zeros(8), mesh, [dist.tensor.Shard(0)])
+    endless: dict = {}
+    endless["self"] = endless
     for attempt, destination, kind in (
+        (endless, "none.pt", shardctl.Usage),
         ({"w": tensor, "wrong": torch.zeros(1, device="meta") if rank == 2 else 0}, "none.pt",
          shardctl.Usage if rank == 2 else shardctl.Communication),
         ({"w": tensor}, "fsdp.safetensors", shardctl.Exists),
