@@ -388,6 +388,10 @@ class Errors(Case):
         with self.assertRaises(shardctl.Corruption) as cut:
             shardctl.open(path)
         self.assertEqual((cut.exception.kind, cut.exception.file), ("truncated", str(path)))
+        with self.assertRaisesRegex(shardctl.NotFound, "no such file or folder"):
+            shardctl.open(f"{path}/")
+        with self.assertRaisesRegex(shardctl.Usage, "hf_ref= needs a model map"):
+            shardctl.open(path, hf_ref=self.folder)
         shutil.copytree(CHECKPOINT, self.folder / "ckpt")
         part = self.folder / "ckpt/__1_0.distcp"
         with shardctl.open(self.folder / "ckpt") as found:
