@@ -5,6 +5,9 @@
 
 #include <algorithm>
 
+#include "libshard/catalog/selection/glob.h"
+#include "libshard/core/split.h"
+
 namespace shard {
 
 namespace {
@@ -21,6 +24,33 @@ std::string common_prefix(const std::vector<std::string>& shorter, const std::ve
     if (std::ranges::all_of(shorter, has)) return prefix;
   }
   return {};
+}
+
+constexpr std::size_t kMostGlobs = 4;
+
+/// The glob of a name and of those that differ from it only in numbers, as the layers' names do.
+std::string glob_of_layers(std::string_view name) {
+  std::vector<std::string> parts;
+  for (const std::string_view part : split(name, '.')) {
+    const bool is_number = !part.empty() && part.find_first_not_of("0123456789") == std::string_view::npos;
+    parts.push_back(is_number ? "*" : glob_of_name(part));
+  }
+  return fmt::format("{}", fmt::join(parts, "."));
+}
+
+/// The whole parts with which all names begin. Empty if there are none, or if they are a name.
+std::string_view common_parts(std::span<const std::string_view> names) {
+  std::string_view common = names.front();
+  const auto is_above = [&](std::string_view name) {
+    return name.size() > common.size() && name[common.size()] == '.' && name.starts_with(common);
+  };
+  for (const std::string_view name : names) {
+    while (!common.empty() && !is_above(name)) {
+      const std::size_t dot = common.rfind('.');
+      common = common.substr(0, dot == std::string_view::npos ? 0 : dot);
+    }
+  }
+  return common;
 }
 
 }  // namespace
@@ -66,6 +96,24 @@ PrefixGuess guess_prefix(const ReferenceDifference& difference) {
   guess.strip = common_prefix(difference.missing, difference.unexpected);
   if (guess.strip.empty()) guess.add = common_prefix(difference.unexpected, difference.missing);
   return guess;
+}
+
+std::vector<std::string> guess_exclusions(std::span<const std::string_view> unexpected,
+                                          std::span<const std::string_view> others) {
+  std::set<std::string> globs;
+  for (const std::string_view name : unexpected) {
+    globs.insert(glob_of_layers(name));
+    if (globs.size() > kMostGlobs) break;
+  }
+  if (globs.size() > kMostGlobs) {
+    const std::string_view outer = common_parts(unexpected);
+    if (outer.empty()) return {};
+    globs = {glob_of_name(outer) + ".**"};
+  }
+  const std::vector<std::string> guesses(globs.begin(), globs.end());
+  const GlobSet set(guesses);
+  const bool matches_others = std::ranges::any_of(others, [&](std::string_view name) { return set.matches(name); });
+  return matches_others ? std::vector<std::string>() : guesses;
 }
 
 }  // namespace shard

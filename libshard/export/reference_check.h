@@ -5,6 +5,7 @@
 #include <set>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "libshard/catalog/catalog.h"
@@ -38,5 +39,10 @@ struct PrefixGuess {
   std::string strip, add;  ///< At most one is set.
 };
 PrefixGuess guess_prefix(const ReferenceDifference& difference);
+
+/// A few globs that match all `unexpected` names and none of the `others`: one for the same tensors of all layers, or
+/// one for all below a common beginning. Empty if there are none. \pre `unexpected` is not empty
+std::vector<std::string> guess_exclusions(std::span<const std::string_view> unexpected,
+                                          std::span<const std::string_view> others);
 
 }  // namespace shard

@@ -79,6 +79,14 @@ class Export(ExportTest):
         self.export("a.safetensors", "-o", "out", "--hf-ref", "hub", "--strip-prefix", "net.")
         self.assertEqual(names(self.dir / "out"), ["a", "b"])
 
+    def test_the_hint_excludes_all_that_the_reference_lacks(self):
+        write(self.dir / "a.safetensors", {f"module.l.{i}.{name}": [1] for i in (0, 1) for name in ("q", "rotary_emb.inv_freq")})
+        write(self.hub() / "model.safetensors", {"l.0.q": [1], "l.1.q": [1]})
+        error = self.export("a.safetensors", "-o", "out", "--hf-ref", "hub", code=4)
+        self.assertIn("--exclude 'module.l.*.rotary_emb.inv_freq'; --no-check", error["hint"])
+        self.export("a.safetensors", "-o", "out", "--hf-ref", "hub", "--exclude", "module.l.*.rotary_emb.inv_freq")
+        self.assertEqual(names(self.dir / "out"), ["l.0.q", "l.1.q"])
+
     def test_an_outer_module_is_told_by_the_reference_or_the_type(self):
         write(self.dir / "bert.safetensors", {"model.bert.a": [1], "model.own.b": [1]})
         write(self.hub() / "model.safetensors", {"bert.a": [1], "own.b": [1]})

@@ -58,5 +58,15 @@ TEST(GuessPrefix, APrefixThatMakesAllNamesFitIsFound) {
   EXPECT_EQ(none.strip + none.add, "");
 }
 
+TEST(GuessExclusions, AFewGlobsMatchOnlyTheUnexpectedNames) {
+  using Names = std::vector<std::string_view>;
+  const auto guess = [](const Names& unexpected, const Names& others) { return guess_exclusions(unexpected, others); };
+  EXPECT_THAT(guess({"l.0.rotary.inv_freq", "l.11.rotary.inv_freq", "x[0]"}, {"l.0.q"}),
+              ElementsAre("l.*.rotary.inv_freq", "x[[]0]"));
+  EXPECT_THAT(guess({"s.ema.a", "s.ema.b", "s.ema.c", "s.ema.d", "s.ema.e"}, {"s.model.a"}), ElementsAre("s.ema.**"));
+  EXPECT_THAT(guess({"a", "b", "c", "d", "e"}, {"f"}), ElementsAre());
+  EXPECT_THAT(guess({"l.2.q"}, {"l.1.q"}), ElementsAre());
+}
+
 }  // namespace
 }  // namespace shard

@@ -69,12 +69,15 @@ class Export {
   std::vector<std::string> warnings_of(const Catalog& catalog, const ModelPart& part) const;
   void adjust(OpenSource& source, Selection& selection);
   bool fits_by_names(const OpenSource& source) const;
-  std::string remedy_for(const ReferenceDifference& difference, bool fits_by_map) const;
+  std::string exclusion_of(const OpenSource& source, const Selection& selection,
+                           const ReferenceDifference& difference) const;
+  std::string remedy_for(const ReferenceDifference& difference, bool fits_by_map, const std::string& exclusion) const;
 
   Session& session_;
   CopyRequest request_;  ///< `read` is the chosen checkpoint; names that export itself renames are removed.
   ModelExport export_;
-  ObjectFaults faults_;  ///< Not used: export drops all objects.
+  ObjectFaults faults_;                         ///< Not used: export drops all objects.
+  std::vector<std::string_view> source_names_;  ///< By tensor of the model: its name in the source.
 };
 
 int Export::run() {
@@ -122,6 +125,7 @@ OpenSource Export::open(const Session& session, const CopyRequest& request, Log&
   const Catalog& catalog = source.catalog();
   ModelPart part = find_part(catalog);
   export_.take(catalog, part);
+  for (const ModelTensor& each : part.tensors) source_names_.push_back(catalog.tensors[each.source].name);
   LayoutRequest& layout = request_.write.layout;
   if (part.is_adapter && !layout.cuts_files()) layout.shards = 1;  // PEFT opens only one file.
   say_what_is_taken();
@@ -250,7 +254,24 @@ void Export::adjust(OpenSource& source, Selection& selection) {
   if (difference.empty()) return;
   const bool fits_by_map = request_.read.map.empty() && fits_by_names(source);
   session_.error_details = lines_of(difference);
-  throw export_.mismatch(difference).hint(remedy_for(difference, fits_by_map));
+  throw export_.mismatch(difference)
+      .hint(remedy_for(difference, fits_by_map, exclusion_of(source, selection, difference)));
+}
+
+/// The options that exclude the unexpected tensors, if there is no other difference and a few globs match only them.
+std::string Export::exclusion_of(const OpenSource& source, const Selection& selection,
+                                 const ReferenceDifference& difference) const {
+  const bool are_known = request_.read.map.empty() && source.catalog().tensors.size() == source_names_.size();
+  if (!are_known || !difference.missing.empty() || !difference.shapes.empty()) return {};
+  std::vector<std::string_view> unexpected, others;
+  for (const SelectedTensor& each : selection.tensors) {
+    const bool is_unexpected = std::ranges::binary_search(difference.unexpected, each.name);
+    (is_unexpected ? unexpected : others).push_back(source_names_[each.source]);
+  }
+  std::vector<std::string> words;
+  for (const std::string& glob : guess_exclusions(unexpected, others))
+    words.push_back("--exclude " + shell_quoted(glob));
+  return fmt::format("{}", fmt::join(words, " "));
 }
 
 /// True if the names of transformers 4 would match the reference.
@@ -270,11 +291,16 @@ bool Export::fits_by_names(const OpenSource& source) const try {
   return false;  // The map does not fit this model, so there is nothing to suggest.
 }
 
-std::string Export::remedy_for(const ReferenceDifference& difference, bool fits_by_map) const {
+std::string Export::remedy_for(const ReferenceDifference& difference, bool fits_by_map,
+                               const std::string& exclusion) const {
   const PrefixGuess guess = guess_prefix(difference);
   if (!guess.strip.empty()) return repeat_command(session_.command.arguments, "--strip-prefix " + guess.strip);
   if (!guess.add.empty()) return repeat_command(session_.command.arguments, "--add-prefix " + guess.add);
   if (fits_by_map) return repeat_command(session_.command.arguments, fmt::format("--map {}", kOlderNames));
+  if (!exclusion.empty()) {
+    return fmt::format("exclude them: {}; --no-check keeps them",
+                       repeat_command(session_.command.arguments, exclusion));
+  }
   return "see all of them with --json, or export anyway with --no-check";
 }
 
