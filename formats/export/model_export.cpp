@@ -11,6 +11,7 @@
 #include "formats/registry.h"
 #include "libshard/catalog/selection/casts.h"
 #include "libshard/compare/equal_tensors.h"
+#include "libshard/compute/find_formulas.h"
 #include "libshard/core/error.h"
 #include "libshard/core/hash_table.h"
 #include "libshard/core/suffixes.h"
@@ -175,9 +176,14 @@ std::unique_ptr<Reader> ModelExport::open_reference() {
   if (weights.empty()) return nullptr;
   const Source reference{&store_, {weights}};
   const Format& of_reference = loader_format(kSafetensorsSuffix);
-  if (of_reference.detect(reference)) return of_reference.open(reference, {});
-  if (weights != folder_.path) report_.unread_weights = weights;
-  return nullptr;
+  if (!of_reference.detect(reference)) {
+    if (weights != folder_.path) report_.unread_weights = weights;
+    return nullptr;
+  }
+  std::unique_ptr<Reader> reader = of_reference.open(reference, {});
+  // A quantized reference then has the names and shapes of plain weights.
+  if (options_.dequantized) reader = dequantized(std::move(reader), *options_.dequantized, facts_);
+  return reader;
 }
 
 /// Hints about the model's own names. With a map there are none, because its names differ.

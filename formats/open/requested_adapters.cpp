@@ -172,10 +172,11 @@ void merge(const SourcePlace& place, const SourceRequest& request, const SourceO
   for (const Adapter& adapter : adapters) ties.check(adapter);
   std::vector<MergedAdapter> counts;
   std::int64_t packed = 0;
-  source.reader = request.requantize
-                      ? merge_and_requantize(std::move(source.reader), facts_beside(place.store, source),
-                                             std::move(adapters), counts, packed)
-                      : merge_adapters(std::move(source.reader), std::move(adapters), counts, source.computed);
+  source.reader =
+      request.requantize
+          ? merge_and_requantize(std::move(source.reader), facts_beside(place.store, source, request.numbers.hf_ref),
+                                 std::move(adapters), counts, packed)
+          : merge_adapters(std::move(source.reader), std::move(adapters), counts, source.computed);
   const auto& merged = dynamic_cast<const ComputedReader&>(*source.reader);
   if (!request.requantize) source.computed.push_back(&merged);  // Codes have no value before they are rounded.
   if (options.on_computed) options.on_computed(merged);

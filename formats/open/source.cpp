@@ -58,8 +58,8 @@ void find_format(const SourcePlace& place, const SourceRequest& request, SearchF
 void dequantize(const SourcePlace& place, const SourceRequest& request, const SourceOptions& options,
                 Findings& findings, OpenSource& opened) {
   const std::size_t before = opened.catalog().tensors.size();
-  opened.reader =
-      dequantized(std::move(opened.reader), *request.dequantize, facts_beside(place.store, opened), findings);
+  const QuantizationFacts facts = facts_beside(place.store, opened, request.numbers.hf_ref);
+  opened.reader = dequantized(std::move(opened.reader), *request.dequantize, facts, findings);
   const auto* const computed = dynamic_cast<const ComputedReader*>(opened.reader.get());
   if (options.on_computed && computed != nullptr) options.on_computed(*computed);
   if (computed != nullptr) opened.computed.push_back(computed);
@@ -126,10 +126,11 @@ MeshLayout read_layout(const SourceStore& store, const std::string& path) {
   return parse_layout_document(whole_text(*store.open(path), kMaxLayoutBytes), path);
 }
 
-QuantizationFacts facts_beside(const SourceStore& store, const OpenSource& source) {
+QuantizationFacts facts_beside(const SourceStore& store, const OpenSource& source, const std::string& reference) {
   if (source.paths.empty()) return {};
   const std::string& path = source.paths.front();
-  return read_quantization(store, store.is_folder(path) ? path : parent_path(path));
+  QuantizationFacts facts = read_quantization(store, store.is_folder(path) ? path : parent_path(path));
+  return facts.is_quantized || reference.empty() ? std::move(facts) : read_quantization(store, reference);
 }
 
 }  // namespace shard

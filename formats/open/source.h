@@ -110,7 +110,7 @@ OpenSource open_source(const SourcePlace& place, const SourceRequest& request, c
 /// Reads a layout document. \throws Error kNotFound, kInvalidArgument, kUnsupported
 MeshLayout read_layout(const SourceStore& store, const std::string& path);
 
-/// Facts about quantization from the JSON files in the folder of a source.
-QuantizationFacts facts_beside(const SourceStore& store, const OpenSource& source);
+/// Facts about quantization from the JSON files in the folder of a source, or else in `reference` (empty: none).
+QuantizationFacts facts_beside(const SourceStore& store, const OpenSource& source, const std::string& reference = {});
 
 }  // namespace shard

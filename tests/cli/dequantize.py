@@ -242,6 +242,18 @@ class Dequantize(ProgramTest):
         self.assertIn("'nan.weight_scale' is NaN", " ".join(each["detail"] for each in found["findings"]))
         self.assertEqual(found["dequantized"], 2)
 
+    def test_export_takes_schemes_and_plain_names_from_its_reference(self):
+        model = write_model(self.dir / "model", "gptq")
+        second = {**CONFIGS["gptq"], "checkpoint_format": "gptq_v2"}
+        (model / "config.json").write_text(json.dumps({"dtype": "float16", "quantization_config": second}))
+        self.run_it("gather", model, "-o", "plain.safetensors", "--dequantize", "-q")
+        wanted = self.json("digest", "plain.safetensors")["checkpoint"]
+        self.run_it("split", model, "-o", "cut", "--ranks", 2, "-q")  # Without config.json.
+        for source in ("cut", "plain.safetensors"):
+            self.run_it("export", source, "-o", "exported", "--dequantize", "--hf-ref", model, "--force", "-q")
+            self.assertEqual(self.json("digest", "exported")["checkpoint"], wanted, source)
+            self.assertNotIn("quantization_config", (self.dir / "exported/config.json").read_text())
+
     def test_statements_of_the_configuration_are_checked(self):
         model = write_model(self.dir / "model", "int4")
         weights = CONFIGS["int4"]["config_groups"]["group_0"]["weights"]
