@@ -215,6 +215,14 @@ void ModelExport::state_plain_weights(DType dtype) {
   config->open = [held = held_in_memory(plain, name)] { return held; };
 }
 
+bool ModelExport::lacks_codes(const Catalog& catalog, const ModelPart& part) const {
+  if (!facts_.is_quantized || options_.dequantized || is_adapter_) return false;
+  return std::ranges::all_of(part.tensors, [&](const ModelTensor& each) {
+    const DType dtype = catalog.tensors[each.source].dtype;
+    return is_plain_float(dtype) || is_complex(dtype) || dtype == DType::kBool || dtype == DType::kInt64;
+  });
+}
+
 void ModelExport::take(const Catalog& catalog, const ModelPart& part) {
   is_adapter_ = part.is_adapter;
   carried_ = carried_files(store_, is_adapter_ ? adapter_folder_ : folder_,

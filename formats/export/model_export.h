@@ -98,6 +98,9 @@ class ModelExport {
   }  ///< Folder of the model's files; that of an adapter's files only if it has no model's.
   const FilesFolder& adapter_folder() const { return adapter_folder_; }
   const ModelConfig& config() const { return config_; }
+  /// Whether the files of the model state that it is quantized, although all tensors of `part` have dtypes of plain
+  /// weights. Loaders would look for codes and scales. \pre take was called
+  bool lacks_codes(const Catalog& catalog, const ModelPart& part) const;
   /// Files that affect the output and are neither the source's nor directly in the reference.
   const std::vector<std::string>& beside() const { return beside_; }
 

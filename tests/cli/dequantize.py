@@ -254,6 +254,18 @@ class Dequantize(ProgramTest):
             self.assertEqual(self.json("digest", "exported")["checkpoint"], wanted, source)
             self.assertNotIn("quantization_config", (self.dir / "exported/config.json").read_text())
 
+    def test_export_of_plain_weights_warns_of_a_config_of_quantized_ones(self):
+        write_safetensors(self.dir / "plain/model.safetensors", {"model.norm.weight": floats(4)})
+        (self.dir / "plain/config.json").write_text(json.dumps({"quantization_config": CONFIGS["fp8"]}))
+        about = [line for line in self.json("export", "plain", "-o", "out")["warnings"] if "quantized" in line]
+        self.assertEqual(len(about), 1, about)
+        self.assertTrue(about[0].endswith(" --dequantize"), about)
+        result = self.json("export", "plain", "-o", "out", "--dequantize", "--force")
+        self.assertEqual([line for line in result["warnings"] if "quantized" in line], [])
+        self.assertEqual(json.loads((self.dir / "out/config.json").read_text()), {})
+        model = write_model(self.dir / "model", "fp8")
+        self.assertEqual([line for line in self.json("export", model, "-o", "two")["warnings"] if "quantized" in line], [])
+
     def test_statements_of_the_configuration_are_checked(self):
         model = write_model(self.dir / "model", "int4")
         weights = CONFIGS["int4"]["config_groups"]["group_0"]["weights"]

@@ -232,6 +232,13 @@ std::vector<std::string> Export::warnings_of(const Catalog& catalog, const Model
   if (const std::string& weights = export_.report().unread_weights; !weights.empty()) {
     warnings.push_back(fmt::format("names and shapes are not compared with {}: it is not a safetensors file", weights));
   }
+  if (export_.lacks_codes(catalog, part)) {
+    warnings.push_back(
+        fmt::format("the model's config states quantized weights, but the exported ones are plain, so loaders would "
+                    "fail; to export "
+                    "a plain config: {}",
+                    repeat_command(session_.command.arguments, "--dequantize")));
+  }
   const auto takes_part = export_.chosen_names();
   const FirstNames dropped = objects_with_tensors(catalog, [&](std::uint32_t object) {
     return takes_part(catalog.objects[object].name) && !std::ranges::binary_search(part.objects, object);
