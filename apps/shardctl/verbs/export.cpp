@@ -235,8 +235,7 @@ std::vector<std::string> Export::warnings_of(const Catalog& catalog, const Model
   if (export_.lacks_codes(catalog, part)) {
     warnings.push_back(
         fmt::format("the model's config states quantized weights, but the exported ones are plain, so loaders would "
-                    "fail; to export "
-                    "a plain config: {}",
+                    "fail; to export a plain config: {}",
                     repeat_command(session_.command.arguments, "--dequantize")));
   }
   const auto takes_part = export_.chosen_names();
