@@ -1,6 +1,10 @@
 #include "libshard/core/value_equality.h"
 
+#include <algorithm>
+#include <functional>
 #include <span>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 namespace shard {
@@ -27,9 +31,11 @@ class ValueEquality::Comparison {
   static constexpr std::int64_t kTextBytesOfVisit = 256;  ///< Comparing this much text costs about as much as a value.
 
   void charge(const Value& a, const Value& b) {
-    if (options_.budget == nullptr) return;
-    const std::int64_t text = a.text().size() == b.text().size() ? std::ssize(a.text()) : 0;
-    options_.budget->charge(Charge::kVisits, 1 + text / kTextBytesOfVisit);
+    charge_text(a.text().size() == b.text().size() ? std::ssize(a.text()) : 0);
+  }
+
+  void charge_text(std::int64_t bytes) {
+    if (options_.budget != nullptr) options_.budget->charge(Charge::kVisits, 1 + bytes / kTextBytesOfVisit);
   }
 
   const Value* class_of(const Value* value) {
@@ -64,11 +70,52 @@ class ValueEquality::Comparison {
     for (std::size_t i = 0; i < a.size() && is_same_; ++i) push(a[i], b[i]);
   }
 
-  /// `number` contains the bits of a float too: NaNs with equal payloads are equal, 0.0 and -0.0 are not.
-  static bool has_same_number(const Value& a, const Value& b) {
-    const bool has_number = !a.has_text() && !a.has_elements() && a.kind != ValueKind::kCall;
-    return !has_number || a.number == b.number;
+  /// Sets have no order, and Python stores strings in a different one in each process. Pairs elements by their hashes.
+  void push_sets(std::span<Value* const> a, std::span<Value* const> b) {
+    is_same_ = is_same_ && a.size() == b.size();
+    if (is_same_) push(by_hash(a), by_hash(b));
   }
+
+  std::vector<Value*> by_hash(std::span<Value* const> elements) {
+    std::vector<std::pair<std::uint64_t, Value*>> hashed;
+    hashed.reserve(elements.size());
+    for (Value* const element : elements) hashed.emplace_back(hash_of(*element, 0), element);
+    std::ranges::stable_sort(hashed, {}, &std::pair<std::uint64_t, Value*>::first);
+    std::vector<Value*> sorted(hashed.size());
+    std::ranges::transform(hashed, sorted.begin(), &std::pair<std::uint64_t, Value*>::second);
+    return sorted;
+  }
+
+  /// Equal for equal values, whichever numbers the tensors in them have. Each value is hashed once.
+  std::uint64_t hash_of(const Value& value, int depth) {
+    if (depth == kMaxValueDepth) return 0;
+    if (const std::uint64_t* known = known_.hashes_.find(&value)) return *known;
+    known_.hashes_.try_emplace(&value, 0);  // A value that contains itself finds this one.
+    charge_text(std::ssize(value.text()));
+    std::uint64_t hash = static_cast<std::uint64_t>(value.kind);
+    if (has_number(value) && value.kind != ValueKind::kTensor)
+      hash = joined(hash, static_cast<std::uint64_t>(value.number));
+    hash = joined(hash, std::hash<std::string_view>()(value.text()));
+    std::uint64_t of_elements = 0;
+    for (const Value* element : value.items()) {
+      const std::uint64_t own = hash_of(*element, depth + 1);
+      of_elements = is_set(value) ? of_elements + own : joined(of_elements, own);
+    }
+    return *known_.hashes_.find(&value) = joined(hash, of_elements);
+  }
+
+  static std::uint64_t joined(std::uint64_t a, std::uint64_t b) { return (a ^ b) * 0x9E3779B97F4A7C15 + (b >> 32); }
+
+  static bool is_set(const Value& value) {
+    return value.kind == ValueKind::kSet || value.kind == ValueKind::kFrozenSet;
+  }
+
+  static bool has_number(const Value& value) {
+    return !value.has_text() && !value.has_elements() && value.kind != ValueKind::kCall;
+  }
+
+  /// `number` contains the bits of a float too: NaNs with equal payloads are equal, 0.0 and -0.0 are not.
+  static bool has_same_number(const Value& a, const Value& b) { return !has_number(a) || a.number == b.number; }
 
   void compare(const Value& a, const Value& b) {
     if (a.kind == ValueKind::kTensor && b.kind == ValueKind::kTensor && options_.same_tensor) {
@@ -78,7 +125,7 @@ class ValueEquality::Comparison {
     is_same_ = a.kind == b.kind && has_same_number(a, b) && a.text() == b.text() && a.module() == b.module() &&
                (a.kind != ValueKind::kOpaque || options_.opaque_by_class) &&
                (a.kind != ValueKind::kPersid || options_.persistent_by_id);
-    push(a.items(), b.items());
+    is_set(a) ? push_sets(a.items(), b.items()) : push(a.items(), b.items());
     push(a.callee(), b.callee());
     const CallExtra none;
     const CallExtra &left = a.extra() != nullptr ? *a.extra() : none, &right = b.extra() != nullptr ? *b.extra() : none;

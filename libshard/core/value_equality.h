@@ -2,6 +2,7 @@
 /// ValueEquality: whether two values have the same content.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <utility>
 
@@ -29,7 +30,8 @@ class ValueEquality {
   ValueEquality() = default;
   explicit ValueEquality(Options options) : options_(std::move(options)) {}
 
-  /// True if both are equal in every node: kinds, numbers, texts, the order of items, and the data that calls received.
+  /// True if both are equal in every node: kinds, numbers, texts, the order of items except in sets, and the data that
+  /// calls received.
   /// Floats are compared by their bits. Sharing, and the encoding of the two, do not matter. Values may contain
   /// themselves.
   /// \throws Error kCorruption  the budget is spent.
@@ -41,6 +43,7 @@ class ValueEquality {
   Options options_;
   HashMap<const Value*, const Value*> classes_;  ///< Values known to be equal, as a forest (union-find).
   HashSet<const Value*> selves_;                 ///< Values that were compared with themselves.
+  HashMap<const Value*, std::uint64_t> hashes_;  ///< Of elements of sets.
 };
 
 }  // namespace shard

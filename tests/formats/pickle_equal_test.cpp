@@ -37,6 +37,17 @@ TEST(Equality, DoesNotCareWhatIsShared) {
   EXPECT_TRUE(are_equal("K\1K\2\x86", "(K\1K\2t"));
 }
 
+TEST(Equality, SetsHaveNoOrder) {
+  EXPECT_TRUE(are_equal("\x8f(\x8c\1xK\1N\x90", "\x8f(NK\1\x8c\1x\x90"));
+  EXPECT_FALSE(are_equal("\x8f(\x8c\1xK\1\x90", "\x8f(K\2\x8c\1x\x90"));
+  EXPECT_FALSE(are_equal("\x8f(K\1\x90", "\x8f(K\1K\2\x90"));
+  const std::string x1 = "\x8c\1xK\1\x86", y2 = "\x8c\1yK\2\x86", x2 = "\x8c\1xK\2\x86", y1 = "\x8c\1yK\1\x86";
+  EXPECT_TRUE(are_equal("(" + x1 + y2 + "\x91", "(" + y2 + x1 + "\x91"));  // Tuples in a frozenset.
+  EXPECT_FALSE(are_equal("(" + x1 + y2 + "\x91", "(" + y1 + x2 + "\x91"));
+  EXPECT_TRUE(are_equal("\x8f((K\1K\2\x91N\x90", "\x8f(N(K\2K\1\x91\x90"));  // A frozenset in a set.
+  EXPECT_FALSE(are_equal("](K\1K\2e", "](K\2K\1e"));
+}
+
 TEST(Equality, ValuesThatHoldThemselvesEnd) {
   const std::string one = "]\x94h\0a"s, two = "]\x94]h\0aa"s;
   EXPECT_TRUE(are_equal(one, one));
