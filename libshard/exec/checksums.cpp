@@ -2,12 +2,18 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <array>
+
 #include "libshard/core/digest.h"
 #include "libshard/core/error.h"
+#include "libshard/core/parallel.h"
 
 namespace shard {
 
 namespace {
+
+constexpr std::int64_t kRestBlock = 64 << 10;
 
 /// The CRC-32 of `bytes` zeros, by doubling: `power` is the CRC-32 of `length` zeros, and the lengths of all bits that
 /// are set in `bytes` are combined.
@@ -149,6 +155,37 @@ void SourceChecks::add_all(std::span<const CrcRun> runs) {
   for (const CrcRun& run : runs) {
     if (!fits(run, source_.storages)) throw misfit(run);
     add_runs(run.storage, std::span(&run, 1));
+  }
+}
+
+std::vector<SourceChecks::Rest> SourceChecks::small_rests() const {
+  const std::scoped_lock lock(mutex_);
+  std::vector<Rest> rests;
+  for (const auto& [storage, runs] : begun_) {
+    const std::int64_t bytes = source_.storages[storage].bytes;
+    Rest rest{storage, runs.missing(0, bytes)};
+    std::int64_t missing = 0;
+    for (const CrcRuns::Range& part : rest.parts) missing += part.end - part.begin;
+    if (missing <= bytes / kReadParts) rests.push_back(std::move(rest));
+  }
+  return rests;
+}
+
+void SourceChecks::read_rest(const Reader& reader, const std::function<bool(const Storage&)>& is_own,
+                             const std::stop_token& stop) {
+  std::vector<std::byte> buffer(kRestBlock);
+  for (const Rest& rest : small_rests()) {
+    const Storage& storage = source_.storages[rest.storage];
+    if (!is_own(storage)) continue;
+    const std::shared_ptr<const RandomReader> bytes = reader.bytes_of(rest.storage);
+    for (const CrcRuns::Range& part : rest.parts) {
+      for (std::int64_t at = part.begin; at < part.end; at += std::ssize(buffer)) {
+        check_stop(stop);
+        const auto block = std::span(buffer).first(static_cast<std::size_t>(std::min(kRestBlock, part.end - at)));
+        bytes->read_at(storage.offset + at, block);
+        add(rest.storage, std::array{ReadBytes{at, block}});
+      }
+    }
   }
 }
 

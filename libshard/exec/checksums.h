@@ -3,11 +3,13 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <mutex>
 #include <optional>
 #include <set>
 #include <span>
+#include <stop_token>
 #include <vector>
 
 #include "libshard/catalog/catalog.h"
@@ -62,7 +64,7 @@ struct ReadBytes {
 };
 
 /// Checks source storages against their container's CRC-32 (Storage::crc32) while they are read: each one when all its
-/// bytes were read, in any order. It does not check storages that are only partly read,
+/// bytes were read, in any order. It does not check storages that are only partly read (see read_rest),
 /// or those beyond a total of kMostRuns runs. Bytes that are read again count once. Threads: any. Memory: 64 bytes per
 /// run of storages that are started and not complete.
 class SourceChecks {
@@ -81,11 +83,21 @@ class SourceChecks {
   /// Adds runs that a different rank, or an earlier run, has read. Reports like `add`. \throws Error kPeer  a run is
   /// invalid.
   void add_all(std::span<const CrcRun> runs);
+  /// Reads the last bytes of storages of which most were read, so that these are checked as well. Such bytes are the
+  /// padding of flat buffers (ZeRO, Megatron), and replicas that were read elsewhere. \param is_own  whether to do so
+  /// for a storage. \pre no thread calls `add`
+  void read_rest(const Reader& reader, const std::function<bool(const Storage&)>& is_own, const std::stop_token& stop);
 
  private:
+  struct Rest {
+    std::uint32_t storage;
+    std::vector<CrcRuns::Range> parts;
+  };
+  static constexpr std::int64_t kReadParts = 8;      ///< All but one of so many parts of a storage are most of it.
   static constexpr std::size_t kMostRuns = 1 << 18;  ///< Limits the memory to 16 MiB.
 
   std::vector<ReadBytes> missing(std::uint32_t storage, std::span<const ReadBytes> reads) const;
+  std::vector<Rest> small_rests() const;
   void add_runs(std::uint32_t storage, std::span<const CrcRun> runs);
   std::optional<std::uint32_t> add_locked(const CrcRun& run);
 

@@ -323,14 +323,18 @@ void CopyRun::copy() {
   });
 }
 
-/// Combines the checksums of storages of which several ranks read a part.
+/// Combines the checksums of storages of which several ranks read a part, and completes those of which little is left.
 void CopyRun::exchange_source_checks() {
-  if (group_.size() == 1) return;
   const Catalog& source = job_.reader->catalog();  // The catalog is the same on all ranks.
   if (std::ranges::none_of(source.storages, [](const Storage& each) { return each.crc32.has_value(); })) return;
-  const std::vector<CrcRun> received =
-      send_to_owners(group_, source_checks_.incomplete(), source.storages, file_owners(source, group_.size()));
-  collective_step(group_, {.stop = job_.stop}, [&](const std::stop_token&) { source_checks_.add_all(received); });
+  const std::vector<int> owners = file_owners(source, group_.size());
+  std::vector<CrcRun> received;
+  if (group_.size() > 1) received = send_to_owners(group_, source_checks_.incomplete(), source.storages, owners);
+  collective_step(group_, {.stop = job_.stop}, [&](const std::stop_token& stop) {
+    source_checks_.add_all(received);
+    const auto is_own = [&](const Storage& each) { return owners[each.file] == group_.rank(); };
+    if (!exchanges()) source_checks_.read_rest(*job_.reader, is_own, stop);  // Otherwise ranks lack others' files.
+  });
 }
 
 void CopyRun::exchange_checksums() {

@@ -6,6 +6,7 @@
 #include "libshard/core/digest.h"
 #include "libshard/core/error.h"
 #include "libshard/exec/checksums.h"
+#include "tests/support/memory_checkpoint.h"
 
 namespace shard {
 namespace {
@@ -124,6 +125,29 @@ TEST(SourceChecks, ClaimNothingOfWhatWasReadInPart) {
   SourceChecks checks(catalog);
   EXPECT_FALSE(finds_damage(checks, content(), {{0, 999}, {0, 10}, {500, 800}}));
   EXPECT_EQ(checks.incomplete().size(), 1U);
+}
+
+TEST(SourceChecks, ReadTheRestOfWhatWasReadForTheMostPart) {
+  const Catalog catalog = one_storage(crc32(content()));
+  std::vector<std::byte> damaged = content();
+  damaged[10] ^= std::byte{4};
+  const auto finds_after = [&](const std::vector<std::byte>& bytes, std::size_t read, bool is_own) {
+    const testing::MemoryReader reader(catalog, {bytes});
+    SourceChecks checks(catalog);
+    add(checks, 0, std::span(bytes).first(read));
+    try {
+      checks.read_rest(reader, [is_own](const Storage&) { return is_own; }, {});
+    } catch (const Error& error) {
+      EXPECT_EQ(error.kind(), FindingKind::kCrcMismatch);
+      return true;
+    }
+    EXPECT_EQ(checks.incomplete().empty(), read == 900 && is_own);
+    return false;
+  };
+  EXPECT_FALSE(finds_after(content(), 900, true));
+  EXPECT_TRUE(finds_after(damaged, 900, true));
+  EXPECT_FALSE(finds_after(damaged, 900, false));
+  EXPECT_FALSE(finds_after(damaged, 800, true)) << "a fifth is too much to read";
 }
 
 TEST(SourceChecks, NeedAChecksumToCompareWith) {
