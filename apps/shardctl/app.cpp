@@ -127,7 +127,7 @@ void take_launch(const Launch& launch, Session& session) {
 
 int run_verb(Session& session, const Request& request) {
   try {
-    if (session.group->size() > 1) check_same_job(*session.group, session.command.arguments);
+    if (session.group->size() > 1) check_same_job(*session.group, session.command);
     const int code = dispatch(session, request);
     check_stdout(session, request);
     return code;

@@ -31,6 +31,7 @@ struct CommandLine : ::testing::Test {
     parse_command_line(arguments, session, request);
     common = session.common;
     typed = session.command.arguments;
+    settings = session.command.settings;
     return request;
   }
   void refuses(const std::vector<std::string>& arguments, const std::string& words,
@@ -40,6 +41,7 @@ struct CommandLine : ::testing::Test {
   World world;
   CommonOptions common;            ///< Filled by the last parse.
   std::vector<std::string> typed;  ///< The arguments of the last parse.
+  std::vector<std::string> settings;
 };
 
 TEST_F(CommandLine, TakesGlobalOptionsOnBothSidesOfTheVerb) {
@@ -218,6 +220,14 @@ TEST_F(CommandLine, ReadsAConfigurationFileBehindTheEnvironment) {
   EXPECT_EQ(common.max_memory, "2GiB");
   EXPECT_EQ(request.write.layout.ranks, 4);
   EXPECT_EQ(request.diff.atol, 0);
+}
+
+TEST_F(CommandLine, RecordsOptionsThatAllRanksMustFindInTheirEnvironments) {
+  world.put("/c.toml", "no-fsync = true\nconnections = 3\n[diff]\natol = 1\n");
+  world.env = {{"SHARDCTL_CHECKSUM", "xxh3"}, {"SHARDCTL_LOCAL_INPUT", "1"}, {"SHARDCTL_RANKS", "8"},
+               {"SHARDCTL_THREADS", "5"},     {"SHARDCTL_REGION", "here"},   {"SHARDCTL_DEVICE", "cpu"}};
+  parse({"split", "a", "-o", "b", "--ranks", "2", "--config", "/c.toml"});
+  EXPECT_THAT(settings, ::testing::UnorderedElementsAre("--checksum=xxh3", "--local-input=1", "--no-fsync=true"));
 }
 
 TEST_F(CommandLine, RefusesWrongConfigurationFiles) {

@@ -88,6 +88,17 @@ def check_options(checks: h.Checks, work: Path) -> None:
         checks.that(result.code == 2 and "seconds" in result.err, f"--timeout {seconds}: exit 2", result)
 
 
+def check_settings(checks: h.Checks, work: Path) -> None:
+    """Options in the environment of only one rank, as on hosts to which mpirun does not pass it."""
+    for option, code in ({"SHARDCTL_RENAME": "norm=x"}, 2), ({"SHARDCTL_DRY_RUN": "1"}, 2), ({"SHARDCTL_THREADS": "1"}, 0):
+        here = ["--world-size", "2", "--rdzv", f"127.0.0.1:{free_port()}", "--timeout", "20"]
+        results = run_two(work, [{}, option], [["--rank", str(rank), *here] for rank in (0, 1)], "settings.safetensors")
+        said = [result.err.count("different options from the environment") for result in results]
+        for rank, result in enumerate(results):
+            checks.that(result.code == code and said == [0, code // 2], f"{option} on rank 1: rank {rank}, exit {code}", result)
+    (work / "settings.safetensors").unlink()
+
+
 def check_missing_rank(checks: h.Checks, work: Path) -> None:
     """Late ranks are waited for as long as the user requests, and named."""
     options = ["--rank", "0", "--world-size", "3", "--rdzv", f"127.0.0.1:{free_port()}", "--timeout", "2"]
@@ -164,6 +175,7 @@ def main() -> None:
         check_mistakes(checks, work)
         check_by_hand(checks, work)
         check_options(checks, work)
+        check_settings(checks, work)
         check_missing_rank(checks, work)
         check_other_files(checks, work)
         check_batch_shell(checks, work)

@@ -45,10 +45,14 @@ Error usage_of(const CLI::ParseError& error) {
   return usage(lower_first(text));
 }
 
-/// \throws Error kInvalidArgument  a bad value
-void set(CLI::Option& option, const std::vector<std::string>& values) try {
-  if (values.empty()) throw usage(fmt::format("--{} has an empty list of values", option.get_lnames().front()));
-  for (const std::string& value : values) option.add_result(value);
+/// Sets an option from the environment or a configuration file. \throws Error kInvalidArgument  a bad value
+void set(CLI::Option& option, const std::vector<std::string>& values, TypedCommand& command) try {
+  const std::string& name = option.get_lnames().front();
+  if (values.empty()) throw usage(fmt::format("--{} has an empty list of values", name));
+  for (const std::string& value : values) {
+    option.add_result(value);
+    if (!concerns_one_process(option)) command.settings.push_back(fmt::format("--{}={}", name, value));
+  }
   option.run_callback();
 } catch (const CLI::ParseError& error) {
   throw usage_of(error);
@@ -65,7 +69,7 @@ std::string environment_name(std::string_view option) {
 /// build scripts may well set SHARDCTL_VERSION to a version. If the command line gives a layout, the environment's
 /// layout is ignored.
 /// \throws Error kInvalidArgument  a bad value, naming the variable.
-void apply_environment(CLI::App& app, const Session& session) {
+void apply_environment(CLI::App& app, Session& session) {
   const auto options = settable(app);
   const bool fixed = layout_given(options);
   for (CLI::Option* option : options) {
@@ -74,7 +78,7 @@ void apply_environment(CLI::App& app, const Session& session) {
     const bool hidden = fixed && chooses_layout(*option);
     if (option->count() > 0 || !value || value->empty() || hidden) continue;
     try {
-      set(*option, {*value});
+      set(*option, {*value}, session.command);
     } catch (const Error& error) {
       throw Error(error).because(fmt::format("{} sets it", name));
     }
@@ -95,7 +99,7 @@ void check_setting(const CLI::ConfigItem& item, std::span<const std::string> kno
 /// Fills the options of `app` that still have no value from the file that --config names, if it is given: from the keys
 /// above the first section and from those in the verb's section. A layout that is already set hides the file's.
 /// \throws Error kNotFound; kInvalidArgument  an unknown key or a bad value, naming it and the file.
-void apply_configuration(CLI::App& app, const Session& session, const Verb* verb) try {
+void apply_configuration(CLI::App& app, Session& session, const Verb* verb) try {
   const std::string& path = session.common.config;
   if (path.empty()) return;
   std::istringstream text(whole_text(*session.fs.open(path), 1 << 20));
@@ -110,7 +114,9 @@ void apply_configuration(CLI::App& app, const Session& session, const Verb* verb
     if (!item.parents.empty() && (verb == nullptr || item.parents.front() != verb->name)) continue;
     for (CLI::Option* option : settings) {
       const bool hidden = fixed && chooses_layout(*option);
-      if (option->check_lname(item.name) && option->count() == 0 && !hidden) set(*option, item.inputs);
+      if (option->check_lname(item.name) && option->count() == 0 && !hidden) {
+        set(*option, item.inputs, session.command);
+      }
     }
   }
 } catch (const Error& error) {

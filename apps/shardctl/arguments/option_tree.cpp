@@ -74,6 +74,11 @@ struct OptionGroup {
 
 constexpr const char* kWeights = "--weights";
 
+// Groups whose options concern one process only, except --local-input and --local-output.
+constexpr const char* kRankOptions = "Ranks";
+constexpr const char* kStoreOptions = "Object stores";
+constexpr const char* kGlobalOptions = "Global options";
+
 void add_sources(CLI::App& app, const Uses& uses, Request& o) {
   app.add_option("SRC", o.read.paths,
                  "a file, a folder, several files of one checkpoint, or a URL (s3://, gs://, hf://, https://)");
@@ -88,7 +93,7 @@ void add_sources(CLI::App& app, const Uses& uses, Request& o) {
 }
 
 void add_stores(CLI::App& app, StoreOptions& stores) {
-  OptionGroup group{app, "Object stores"};
+  OptionGroup group{app, kStoreOptions};
   group.single("--endpoint-url", stores.endpoint_url, "URL",
                "address of the S3 service (default: AWS_ENDPOINT_URL_S3, AWS_ENDPOINT_URL, or else AWS)");
   group.single("--region", stores.region, "NAME", "region of the bucket (default: from AWS's variables and files)");
@@ -234,14 +239,14 @@ std::string check_seconds(const std::string& text) {
 
 /// Adds --device. Verbs that only read accept it and ignore it, so that one setting can serve all verbs.
 void add_device(CLI::App& app, const Uses& uses, RunRequest& ranks) {
-  OptionGroup{app, uses.target ? "Ranks" : ""}
+  OptionGroup{app, uses.target ? kRankOptions : ""}
       .single("--device", ranks.device, "NAME",
               "device that permutes and converts tensors: cpu (default), cuda (the local rank's GPU) or cuda:N")
       ->check(check_device);
 }
 
 void add_ranks(CLI::App& app, const Uses& uses, RunRequest& ranks) {
-  OptionGroup group{app, "Ranks"};
+  OptionGroup group{app, kRankOptions};
   group
       .single("--launcher", ranks.launcher, "NAME",
               "launcher to read environment variables of: auto (default), none, torchrun, ompi, pmi or slurm")
@@ -385,7 +390,7 @@ void add_cat(CLI::App& app, Request& o) {
 void add_completion(CLI::App& app, Request& o) { app.add_option("SHELL", o.shell, "bash, zsh or fish"); }
 
 void add_global_options(CLI::App& app, CommonOptions& common, Request& o) {
-  OptionGroup group{app, "Global options"};
+  OptionGroup group{app, kGlobalOptions};
   group.flag("--json", common.json, "print one JSON document on stdout, even for errors");
   group.single("-j,--threads", common.threads, "N", "worker threads (default: all available CPUs)")
       ->check(CLI::Range(0, 4096));
@@ -424,6 +429,12 @@ void add_all_options(CLI::App& app, CommonOptions& common, Request& o) {
 bool chooses_layout(const CLI::Option& option) {
   constexpr std::array<std::string_view, 6> kLayouts{"ranks", "mesh", "layout", "like", "shards", "max-shard-size"};
   return option.get_group() == kTargetLayout && contains(kLayouts, option.get_lnames().front());
+}
+
+bool concerns_one_process(const CLI::Option& option) {
+  if (option.check_lname("local-input") || option.check_lname("local-output")) return false;
+  constexpr std::array<std::string_view, 4> kGroups{kRankOptions, kStoreOptions, kGlobalOptions, ""};
+  return contains(kGroups, option.get_group());
 }
 
 std::vector<std::string> long_names(const CLI::App& app) {

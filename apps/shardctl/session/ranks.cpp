@@ -1,6 +1,7 @@
 #include "apps/shardctl/session/ranks.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <array>
@@ -56,10 +57,14 @@ std::unique_ptr<Group> join_group(const RunRequest& run, const Launch& launch) {
   return group;
 }
 
-void check_same_job(Group& group, const std::vector<std::string>& arguments) {
+void check_same_job(Group& group, const TypedCommand& command) {
   if (group.size() == 1) return;
   expect_same(group, own_version(), ErrorCode::kPeer, "different versions of shardctl");
-  expect_same(group, common_arguments(arguments), ErrorCode::kInvalidArgument, "different command lines");
+  expect_same(group, common_arguments(command.arguments), ErrorCode::kInvalidArgument, "different command lines");
+  std::vector<std::string> settings = command.settings;
+  std::ranges::sort(settings);  // The environment of one rank may set what the file of another one sets.
+  expect_same(group, fmt::format("{}", fmt::join(settings, " ")), ErrorCode::kInvalidArgument,
+              "different options from the environment or --config");
 }
 
 void begin_step(const Session& session, std::string_view step) {

@@ -31,9 +31,10 @@ std::chrono::milliseconds timeout_of(const RunRequest& run);
 /// \throws Error kPeer, kUnsupported, kInvalidArgument
 std::unique_ptr<Group> join_group(const RunRequest& run, const Launch& launch);
 
-/// Checks that all ranks run the same version with the same command line.
-/// \throws Error kPeer  a version differs; kInvalidArgument  a command line differs; both name the rank.
-void check_same_job(Group& group, const std::vector<std::string>& arguments);
+/// Checks that all ranks run the same version with the same command line, and with the same options from the
+/// environment and configuration files, except those that concern one process.
+/// \throws Error kPeer  a version differs; kInvalidArgument  an option differs; both name the rank.
+void check_same_job(Group& group, const TypedCommand& command);
 
 /// Informs the session's observer that this rank begins the step.
 void begin_step(const Session& session, std::string_view step);

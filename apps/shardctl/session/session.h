@@ -46,6 +46,8 @@ struct CommonOptions {
 struct TypedCommand {
   std::string verb;  ///< May name a verb that does not exist.
   std::vector<std::string> arguments;
+  /// Options from the environment and the file of --config as "--NAME=VALUE", except those that concern one process.
+  std::vector<std::string> settings{};
 };
 
 /// The launcher's variables for this process.
