@@ -36,9 +36,20 @@ std::vector<std::pair<std::string, std::string>> parse_numbers(const std::vector
       throw Error(ErrorCode::kInvalidArgument, fmt::format("'{}' does not set a variable of the map", text))
           .expected("NAME=VALUE, such as heads=32");
     }
-    numbers.emplace_back(text.substr(0, equals), text.substr(equals + 1));
+    const std::string name = text.substr(0, equals), value = text.substr(equals + 1);
+    const auto before = std::ranges::find(numbers, name, [](const auto& each) { return each.first; });
+    if (before != numbers.end() && before->second != value) {
+      throw Error(ErrorCode::kInvalidArgument, fmt::format("the variable '{}' of the map is set twice", name))
+          .expected("one value")
+          .found(fmt::format("{} and {}", before->second, value));
+    }
+    numbers.emplace_back(name, value);
   }
   return numbers;
+}
+
+bool has_variable(const MapDocument& document, const std::string& name) {
+  return std::ranges::find(document.vars, name, &MapVariable::name) != document.vars.end();
 }
 
 /// The object with that name, or null.
@@ -61,11 +72,18 @@ std::optional<MapValue> argument_of(const Catalog& catalog, std::string_view nam
   return std::nullopt;
 }
 
-MapInputs inputs_of(const SourceStore& store, const MapNumbers& numbers, const std::vector<std::string>& sources) {
+MapInputs inputs_of(const SourcePlace& place, const MapDocument& document, const MapNumbers& numbers,
+                    const std::vector<std::string>& sources) {
   MapInputs inputs;
   inputs.given = parse_numbers(numbers.set);
-  inputs.config_file = find_config(store, numbers, sources);
-  if (!inputs.config_file.empty()) inputs.config = whole_text(*store.open(inputs.config_file), kMaxBytes);
+  const auto is_of_another_map = [&](const auto& number) {
+    return !has_variable(document, number.first) && std::ranges::any_of(numbers.maps, [&](const std::string& map) {
+      return has_variable(open_map(place, map).document, number.first);
+    });
+  };
+  std::erase_if(inputs.given, is_of_another_map);
+  inputs.config_file = find_config(place.store, numbers, sources);
+  if (!inputs.config_file.empty()) inputs.config = whole_text(*place.store.open(inputs.config_file), kMaxBytes);
   return inputs;
 }
 
@@ -170,7 +188,13 @@ const OpenedMap& open_map(const SourcePlace& place, const std::string& name) {
   return *map;
 }
 
-std::optional<RankPaths> named_ranks(const SourcePlace& place, const SourceRequest& request) {
+Error& in_map(const SourcePlace& place, const std::string& map, Error& error) {
+  const auto opened = place.maps.find(map);
+  const bool is_document = opened != place.maps.end() && opened->second != nullptr && find_builtin_map(map) == nullptr;
+  return is_document && error.code() == ErrorCode::kInvalidArgument ? error.in_file(map) : error;
+}
+
+std::optional<RankPaths> named_ranks(const SourcePlace& place, const SourceRequest& request) try {
   const MapDocument& document = open_map(place, request.map).document;
   const SourceStore& store = place.store;
   const std::string& folder = request.paths.front();
@@ -181,7 +205,7 @@ std::optional<RankPaths> named_ranks(const SourcePlace& place, const SourceReque
     const std::string path = below.empty() ? folder : join_path(folder, below);
     return store.is_folder(path) ? store.list(path) : std::vector<std::string>();
   };
-  const MapVariables known(document, inputs_of(store, request.numbers, request.paths));
+  const MapVariables known(document, inputs_of(place, document, request.numbers, request.paths));
   std::optional<RankPaths> paths = find_rank_paths(document, known, list);
   const auto has_root_or_writer = [](const MapFiles& files) { return !files.root.empty() || !files.writer.empty(); };
   if (!paths && (document.files.size() > 1 || has_root_or_writer(document.files.front()))) {
@@ -190,12 +214,14 @@ std::optional<RankPaths> named_ranks(const SourcePlace& place, const SourceReque
         .expected(document.files.front().path);
   }
   return paths;
+} catch (Error& error) {
+  throw in_map(place, request.map, error);
 }
 
 ModelMap choose_map(const SourcePlace& place, const std::string& name, const MapNumbers& numbers,
-                    const OpenSource& source, MapUse use, std::int64_t ranks) {
+                    const OpenSource& source, MapUse use, std::int64_t ranks) try {
   MapDocument document = open_map(place, name).document;
-  MapInputs inputs = inputs_of(place.store, numbers, source.paths);
+  MapInputs inputs = inputs_of(place, document, numbers, source.paths);
   const auto reads_arguments = [](const MapVariable& variable) {
     return std::ranges::any_of(variable.from, [](const std::string& from) { return from.starts_with(kArguments); });
   };
@@ -215,6 +241,8 @@ ModelMap choose_map(const SourcePlace& place, const std::string& name, const Map
   ModelMap map(std::move(document), std::move(variables));
   if (use == MapUse::kUndo) check_mesh(map, source);
   return map;
+} catch (Error& error) {
+  throw in_map(place, name, error);
 }
 
 void add_map_arithmetic(OpenSource& source, std::span<const MapComputed> computed, MapUse use) {
@@ -231,7 +259,7 @@ void add_map_arithmetic(OpenSource& source, std::span<const MapComputed> compute
 }
 
 void undo_map(const SourcePlace& place, const SourceRequest& request, const SelectionOptions* selection,
-              OpenSource& source, const OnStep& on_step) {
+              OpenSource& source, const OnStep& on_step) try {
   const ModelMap map = choose_map(place, request.map, request.numbers, source, MapUse::kUndo, ranks_of(source));
   std::function<bool(std::string_view)> leaves_out;
   if (selection != nullptr && (!selection->include.empty() || !selection->exclude.empty())) {
@@ -248,6 +276,8 @@ void undo_map(const SourcePlace& place, const SourceRequest& request, const Sele
   const std::vector<MapComputed> computed = reader->undone().computed();
   source.reader = std::move(reader);
   add_map_arithmetic(source, computed, MapUse::kUndo);
+} catch (Error& error) {
+  throw in_map(place, request.map, error);
 }
 
 }  // namespace shard

@@ -10,6 +10,7 @@
 
 #include "formats/open/source.h"
 #include "libshard/catalog/rank_paths.h"
+#include "libshard/core/error.h"
 #include "libshard/map/documents/document.h"
 #include "libshard/map/documents/model_map.h"
 
@@ -30,6 +31,9 @@ struct OpenedMap {
 /// `place.maps`.
 /// \throws Error kInvalidArgument  neither exists; kNotFound  the file cannot be read; see parse_map_document
 const OpenedMap& open_map(const SourcePlace& place, const std::string& name);
+
+/// Names the document of an opened map in an error of the request that names no file. Built-in maps have none.
+Error& in_map(const SourcePlace& place, const std::string& map, Error& error);
 
 /// The per-rank files that the request's map names in the source's only folder; nothing if it names none.
 /// \throws Error  see find_rank_paths; kNotFound  no such file exists, and the map describes more than their names.

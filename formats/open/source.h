@@ -27,8 +27,9 @@ struct OpenedMap;
 
 /// Sources of a model map's numbers, besides the checkpoint.
 struct MapNumbers {
-  std::vector<std::string> set;  ///< "NAME=VALUE".
-  std::string hf_ref;            ///< The reference: a folder with a config.json.
+  std::vector<std::string> set;     ///< "NAME=VALUE".
+  std::string hf_ref;               ///< The reference: a folder with a config.json.
+  std::vector<std::string> maps{};  ///< All maps of the request: `set` may name variables of each.
 };
 
 /// An adapter (LoRA) to merge into a source.

@@ -300,6 +300,19 @@ def check_saves_of_core():
     assert "optimizer.state.model.layers.1.self_attn.k_proj.weight.exp_avg_sq" in moments, moments
 
 
+def check_two_maps():
+    """From one framework to another, with values that only one of the two maps needs."""
+    hub, core = model("llama")
+    write(WORK / "core.safetensors", with_layers_stacked(core))
+    write(WORK / "hub.safetensors", hub)
+    stated = [word for each in ("heads=4", "kv=2", "hd=2", "vocab=5") for word in ("--set", each)]
+    convert = ["convert", "core.safetensors", "-o", "titan.safetensors", "--map", "megatron:llama", "--to-map", "torchtitan:llama3", *stated]
+    run(*convert)
+    run("diff", "titan.safetensors", "hub.safetensors", "--map", "torchtitan:llama3", *stated[:4])
+    run("diff", "core.safetensors", "titan.safetensors", "--map", "megatron:llama", "--to-map", "torchtitan:llama3", *stated)
+    assert "the map has no variable 'nothing'" in run(*convert, "--set", "nothing=1", "--force", expect=2)
+
+
 def check_refusals():
     hub, core = model("llama")
     core = with_layers_stacked(core)
@@ -311,6 +324,10 @@ def check_refusals():
     assert "needs a value for 'heads'" in run(*digest, "--set", "vocab=5", expect=2)
     run(*digest, *stated, "--set", "vocab=5")
     assert "fewer elements are stored than the map defines" in run(*digest, *stated, "--set", "vocab=200", expect=2)
+    assert "rule 'embed': 'vocab' is not a size" in run(*digest, *stated, "--set", "vocab=-1", expect=2)
+    assert "rule 'qkv': 'heads * hd' is not a size" in run(*digest, *stated[2:], "--set", "heads=-4", "--set", "vocab=5", expect=2)
+    assert "computed as 'hidden // heads'" in run(*digest, *stated[:4], "--set", "vocab=5", expect=2)
+    assert "the variable 'heads' of the map is set twice" in run(*digest, *stated, "--set", "vocab=5", "--set", "heads=8", expect=2)
     assert "its shape is not the one that rule 'qkv' produces" in run(*digest, "--set", "heads=4", "--set", "kv=1", "--set", "hd=2", "--set", "vocab=5", expect=2)
     write(WORK / "odd.safetensors", core | {"decoder.layers.mlp.linear_fc3.weight": ([1], [1])})
     for verb in ("digest", "inspect"):
@@ -335,5 +352,5 @@ def check_refusals():
 (WORK / "ref/config.json").write_text(json.dumps(CONFIG | {"num_nextn_predict_layers": 1}))
 for each in ("llama", "mistral", "qwen2", "qwen3", "gemma2", "gemma3", *MOE):
     check_kind(each)
-for check in (check_saves_of_core, check_local_names, check_zero_centred, check_images, check_states_of_zero_centred, check_beside_weights, check_dense_among_experts, check_refusals):
+for check in (check_saves_of_core, check_local_names, check_zero_centred, check_images, check_states_of_zero_centred, check_beside_weights, check_dense_among_experts, check_two_maps, check_refusals):
     check()

@@ -410,8 +410,17 @@ def check_names():
     assert "rule 'a' and rule 'again'" in run("digest", "two.safetensors", "--map", "both.json", expect=2)
     document("more.json", rules=[a, {"id": "unused", "logical": "c", "stored": "c"}], strict={"unmatched": "copy"})
     assert "rule 'unused'" in run("digest", "two.safetensors", "--map", "more.json", expect=2)
+    for words in (["gather", "--map"], ["convert", "--to-map"], ["map", "check"]):  # The type is misspelled.
+        words = [*words, "hf-v5", "two.safetensors"] if words[0] == "map" else [words[0], "two.safetensors", "-o", "kept.safetensors", "-f", words[1], "hf-v5"]
+        assert "the map changes no tensor" in run(*words, "--set", "model_type=qwen3-moe"), words
     document("same.json", rules=[{"id": "a", "logical": "b", "stored": "a.0"}], strict={"unmatched": "copy"})
     assert "two stored tensors produce 'b'" in run("digest", "two.safetensors", "--map", "same.json", expect=2)
+    # Errors of a document name its file.
+    assert "more.json: cannot use the map" in run("digest", "two.safetensors", "--map", "more.json", expect=2)
+    assert "one.json: cannot map tensors 'a.0', 'b'" in run("convert", "two.safetensors", "-o", "x.safetensors", "--to-map", "one.json", expect=2)
+    assert "same.json: cannot map the checkpoint" in run("map", "check", "same.json", "two.safetensors", expect=2)
+    document("mesh.json", vars={"tp": {}}, mesh={"dp": "tp"}, rules=[a])
+    assert "mesh.json: the map needs a value for 'tp'" in run("digest", "two.safetensors", "--map", "mesh.json", expect=2)
     assert "has no variable 'z'" in run("digest", "two.safetensors", "--map", "copy.json", "--set", "z=1", expect=2)
     assert "neither a built-in map nor a file" in run("digest", "two.safetensors", "--map", "hf-v6", expect=2)
     document("key.json", rules=[a], sorts=1)

@@ -1,5 +1,6 @@
 #include "libshard/map/documents/document.h"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -140,6 +141,16 @@ TEST(MapDocument, RefusesArithmeticForStatesAndBuffersThatItDoesNotFit) {
   const Error flat =
       test::error_of([&] { parse(rules + R"("flatten": {"axis": "dp", "kind": "zero12", "stored": "f.{group}"})"); });
   EXPECT_THAT(flat.what(), HasSubstr("rule 'n': scale and add cannot be combined with flatten"));
+}
+
+TEST(MapDocument, RefusesAVariableWhoseNameHasADifferentMeaning) {
+  for (const auto& [name, meaning] :
+       {std::pair{"tp", "an axis of mesh"}, std::pair{"l", "an index"}, std::pair{"ranks", "the number of ranks"}}) {
+    const std::string vars = fmt::format(R"("vars": {{"{}": 1}}, )", name);
+    const Error error =
+        test::error_of([&] { parse(vars + R"("mesh": {"tp": 2}, "index": {"l": {"count": 2}}, "rules": [])"); });
+    EXPECT_THAT(error.what(), HasSubstr(fmt::format("vars.{} has the name of {}", name, meaning)));
+  }
 }
 
 TEST(MapDocument, RefusesAKeyThatAppearsTwice) {

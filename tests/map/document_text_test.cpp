@@ -44,6 +44,12 @@ rules:
   EXPECT_EQ(json.dump(), yaml.dump());
 }
 
+TEST(DocumentText, AByteOrderMarkIsSkipped) {
+  const Json json = Json({{"a", 1}});
+  EXPECT_EQ(parsed("\xef\xbb\xbf{\"a\": 1}"), json);
+  EXPECT_EQ(parsed(std::string("\xef\xbb\xbf") + "a: 1\n"), json);
+}
+
 TEST(DocumentText, APlainScalarIsANumberOnlyWhereJsonSaysSo) {
   for (const char* text : {"yes", "no", "on", "True", "~", "0x10", "1_000", "012", "+1", ".5", "1e400", ".inf", "=",
                            "2026-11-23", "NULL"}) {

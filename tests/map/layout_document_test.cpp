@@ -97,6 +97,11 @@ TEST(LayoutDocument, RefusesMistakes) {
     expect_error(ErrorCode::kInvalidArgument, words, [&, k = keys] { parsed_layout(k); });
 }
 
+TEST(LayoutDocument, NamesTheFileAndThePlaceOfARule) {
+  EXPECT_EQ(parsed_layout(R"("mesh": {"tp": 2}, "rules": [{"match": "a"}, {"match": "b.*"}])").rules[1].source,
+            "layout.json: rules[1].match b.*");
+}
+
 TEST(LayoutDocument, RefusesAnotherSchema) {
   expect_error(ErrorCode::kInvalidArgument, "wrong schema",
                [] { parse_layout_document(R"({"schema": "shardctl.layout/2"})", "f"); });

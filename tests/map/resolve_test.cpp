@@ -53,6 +53,25 @@ TEST(ResolvedMap, VariablesAreTakenFromNames) {
   EXPECT_EQ(text_of(*variables.find("made")), "no");
 }
 
+TEST(ResolvedMap, ADefaultReplacesNoValueOfTheConfig) {
+  const MapDocument document = parse_map_document(
+      R"J({"schema": "shardctl.layout/1", "vars": {"kv": {"from": ["config.json#/kv", "config.json#/heads"], "value": 7}}, "rules": []})J",
+      "map.json");
+  MapInputs inputs;
+  for (const char* config : {"", "{}", R"({"kv": null})"}) {
+    inputs.config = config;
+    EXPECT_EQ(MapVariables(document, inputs).number("kv"), 7) << config;
+  }
+  for (const char* config :
+       {R"({"kv": 2.0, "heads": 4})", R"({"kv": [2]})", R"({"kv": {}})", R"({"kv": 99999999999999999999})"}) {
+    inputs.config = config;
+    const Error error = error_of([&] { MapVariables(document, inputs).number("kv"); });
+    EXPECT_THAT(error.why(), HasSubstr("neither a whole number nor a word")) << config;
+  }
+  inputs.given = {{"kv", "2"}};
+  EXPECT_EQ(MapVariables(document, inputs).number("kv"), 2);
+}
+
 TEST(ResolvedMap, AWordOfANameMayNotBeLong) {
   const std::string name = std::string(1025, 'x') + ".w";
   const Stored stored({{{name, counted(1, 2, 1)}}});

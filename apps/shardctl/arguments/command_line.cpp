@@ -368,6 +368,8 @@ void parse_options(std::vector<std::string> arguments, Session& session, Request
   apply_environment(app, session);
   apply_configuration(app, session, request.verb);
   check_stated_for_maps(for_maps, request);
+  request.read.numbers.maps = {request.read.map, request.write.map};
+  std::erase(request.read.numbers.maps, "");
   check_hashes(states_no_hashes, request.write);
   if (request.verb != nullptr) check_layout(app, request.write.layout);
 }

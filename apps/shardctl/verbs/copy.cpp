@@ -349,7 +349,11 @@ void apply_map(const Session& session, const CopyRequest& request, const Selecti
   const ModelMap map = choose_map(source_place(session), request.write.map, request.read.numbers, work.source,
                                   MapUse::kMake, request.write.layout.ranks.value_or(1));
   check_layout_of_map(session, request.write, work.form, map);
-  work.to_map = std::make_unique<AppliedMap>(work.source.catalog(), selection, map);
+  try {
+    work.to_map = std::make_unique<AppliedMap>(work.source.catalog(), selection, map);
+  } catch (Error& error) {
+    throw in_map(source_place(session), request.write.map, error);
+  }
   std::vector<bool> is_mapped(work.source.catalog().tensors.size());
   for (const SelectedTensor& each : selection.tensors) is_mapped[each.source] = true;
   check_scales_follow(work.source.catalog(), work.to_map->stored(),

@@ -77,13 +77,20 @@ void print_check(Session& session, const std::string& name, const UndoneMap& und
                         mapped, undone.copied(), undone.dropped(), unmatched.size(), plural(logical, "tensor")));
 }
 
+/// Undoes the map and leaves out the names that no rule matches, unless the map copies them.
+UndoneMap undo_on(const Session& session, const OpenSource& source, const ModelMap& map, const std::string& name) try {
+  const bool copies = map.document().copies_unmatched;
+  return UndoneMap(source.catalog(), map, [copies](std::string_view) { return !copies; });
+} catch (Error& error) {
+  throw in_map(source_place(session), name, error);
+}
+
 int check_map_on(Session& session, ReadRequest read, const SelectionOptions& select, const std::string& name) {
   Log log(session);
   read.map = name;
   const OpenSource source = open_source(session, read, log, {.metadata_only = true, .keeps_map = true});
   const ModelMap map = choose_map(source_place(session), name, read.numbers, source, MapUse::kUndo, ranks_of(source));
-  const bool copies = map.document().copies_unmatched;
-  const UndoneMap undone(source.catalog(), map, [copies](std::string_view) { return !copies; });
+  const UndoneMap undone = undo_on(session, source, map, name);
   const Catalog logical = undone.make_catalog(source.catalog());
   check_include({&source.catalog(), &logical}, select);
   std::vector<std::string> unmatched = undone.left_out();

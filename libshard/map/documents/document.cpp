@@ -154,6 +154,21 @@ MapFiles read_files(const JsonPlace& place, const MapDocument& document) {
   return files;
 }
 
+/// Checks that no variable has a name with a different meaning in expressions or names of tensors.
+void check_variables(const MapDocument& document) {
+  const auto has = [](const auto& list, const std::string& name, auto name_of) {
+    return std::ranges::find(list, name, name_of) != list.end();
+  };
+  for (const MapVariable& variable : document.vars) {
+    const char* const other = has(document.mesh, variable.name, &MapMeshAxis::name) ? "an axis of mesh"
+                              : has(document.index, variable.name, &MapIndex::name) ? "an index"
+                              : variable.name == "ranks"                            ? "the number of ranks"
+                                                                                    : nullptr;
+    if (other == nullptr) continue;
+    throw JsonPlace::wrong(fmt::format("the document.vars.{} has the name of {}", variable.name, other));
+  }
+}
+
 void check_count(const JsonPlace& list, std::size_t most) {
   if (list.json().size() <= most) return;
   throw JsonPlace::wrong(list.where() + " is too long")
@@ -191,6 +206,7 @@ MapDocument parse_map_document(std::string_view text, const std::string& file) t
   if (const auto index = top.find("index")) {
     for (const auto& [name, place] : index->members()) document.index.push_back(read_index(name, place, document));
   }
+  check_variables(document);
   const JsonPlace rules = top.at("rules");
   check_count(rules, kMaxResolvedRules);
   for (const JsonPlace& place : rules.items()) document.rules.push_back(read_rule(place, document, sizes));

@@ -155,6 +155,8 @@ class YamlReader {
 }  // namespace
 
 Json parse_document_text(std::string_view text, std::size_t max_values) {
+  constexpr std::string_view kByteOrderMark = "\xef\xbb\xbf";
+  if (text.starts_with(kByteOrderMark)) text.remove_prefix(kByteOrderMark.size());
   const std::size_t begin = text.find_first_not_of(" \t\r\n");
   const bool is_json = begin != std::string_view::npos && (text[begin] == '{' || text[begin] == '[');
   const JsonLimits limits = limits_of(max_values);

@@ -17,6 +17,7 @@
 #include "libshard/core/box.h"
 #include "libshard/core/error.h"
 #include "libshard/core/json_writer.h"
+#include "libshard/core/short_text.h"
 #include "libshard/core/sort_unique.h"
 #include "libshard/core/utf8.h"
 #include "libshard/map/documents/document_rules.h"
@@ -27,6 +28,7 @@ namespace shard {
 
 namespace {
 
+constexpr std::size_t kMaxShownPattern = 256;    ///< The limit in messages.
 constexpr std::size_t kMaxPlacements = 1 << 20;  ///< For all rules: each has a placement for every axis.
 
 void check_layout_keys(const JsonPlace& place, std::initializer_list<std::string_view> known) {
@@ -180,17 +182,18 @@ class DocumentMatcher {
   MatchTime time_;
 };
 
-/// Reads the rule with this number, and adds its pattern to the matcher.
+/// Reads the rule with this number of the document `file`, and adds its pattern to the matcher.
 MeshLayout::Rule read_layout_rule(const JsonPlace& place, const std::vector<MeshAxis>& mesh, std::size_t number,
-                                  DocumentMatcher& matcher) {
+                                  const std::string& file, DocumentMatcher& matcher) {
   check_layout_keys(place, {"id", "match", "shard"});
   place.text_of("id");
   const JsonPlace match = place.at("match");
   MeshLayout::Rule rule;
-  rule.source = match.text();
+  const std::string pattern = match.text();
+  rule.source = fmt::format("{}: rules[{}].match {}", file, number, clipped(pattern, kMaxShownPattern));
   rule.placements.resize(mesh.size());
   if (const auto shard = place.find("shard")) read_shard(*shard, mesh, rule);
-  matcher.add(number, rule.source, match);
+  matcher.add(number, pattern, match);
   return rule;
 }
 
@@ -256,7 +259,7 @@ MeshLayout parse_layout_document(std::string_view text, const std::string& file)
   const auto matcher = std::make_shared<DocumentMatcher>(rules->json().size());
   layout.rules.reserve(rules->json().size());
   for (const JsonPlace& rule : rules->items()) {
-    layout.rules.push_back(read_layout_rule(rule, layout.mesh, layout.rules.size(), *matcher));
+    layout.rules.push_back(read_layout_rule(rule, layout.mesh, layout.rules.size(), file, *matcher));
   }
   matcher->finish();
   layout.matching = [matcher](std::string_view name) { return (*matcher)(name); };

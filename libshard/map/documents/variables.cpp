@@ -56,8 +56,10 @@ nlohmann::json parse_config(const MapInputs& inputs) {
   return parse_json<nlohmann::json>(without_python_numbers(inputs.config), limits, refused);
 }
 
-/// The value at a JSON pointer, if it is a word, a boolean (as 0 or 1) or an integer of 63 bits.
-std::optional<MapValue> find_in_config(const nlohmann::json& config, const std::string& pointer) try {
+/// The value at a JSON pointer, if it is a word, a boolean (as 0 or 1) or an integer of 63 bits. Sets `is_unusable` if
+/// it is anything else but null.
+std::optional<MapValue> find_in_config(const nlohmann::json& config, const std::string& pointer,
+                                       bool& is_unusable) try {
   const nlohmann::json::json_pointer at(pointer);
   if (!config.contains(at)) return std::nullopt;
   const nlohmann::json& value = config.at(at);
@@ -65,8 +67,9 @@ std::optional<MapValue> find_in_config(const nlohmann::json& config, const std::
   if (value.is_boolean()) return value.get<bool>() ? 1 : 0;
   const bool fits = value.is_number_integer() &&
                     (!value.is_number_unsigned() || value.get<std::uint64_t>() <= std::uint64_t{INT64_MAX});
-  if (!fits) return std::nullopt;
-  return value.get<std::int64_t>();
+  if (fits) return value.get<std::int64_t>();
+  is_unusable = !value.is_null();
+  return std::nullopt;
 } catch (const nlohmann::json::exception&) {
   return std::nullopt;
 }
@@ -150,14 +153,29 @@ struct Sources {
 
   nlohmann::json config;
   NamePatterns stored, logical;
+  bool is_unusable = false;  ///< Whether the last value in the config is neither a number nor a word.
 };
 
 std::optional<MapValue> find_value(const std::string& from, Sources& sources, const MapInputs& inputs) {
   const auto rest = [&](std::string_view prefix) { return std::string_view(from).substr(prefix.size()); };
-  if (from.starts_with(kConfig)) return find_in_config(sources.config, std::string(rest(kConfig)));
+  if (from.starts_with(kConfig)) {
+    return find_in_config(sources.config, std::string(rest(kConfig)), sources.is_unusable);
+  }
   if (from.starts_with(kStored)) return sources.stored.find(rest(kStored));
   if (from.starts_with(kLogical)) return sources.logical.find(rest(kLogical));
   return inputs.argument ? inputs.argument(rest(kArguments)) : std::nullopt;
+}
+
+constexpr const char* kUnusable = "; the value in config.json is neither a whole number nor a word";
+
+/// Where a variable's value comes from, for a message; empty if only the user can state it.
+std::string origin_of(const MapVariable& variable) {
+  std::string origin;
+  if (!variable.from.empty()) origin = fmt::format("read from {}", fmt::join(variable.from, ", "));
+  for (const Expression& value : variable.values) {
+    origin += fmt::format("{}computed as '{}'", origin.empty() ? "" : ", or ", value.text());
+  }
+  return origin;
 }
 
 }  // namespace
@@ -181,23 +199,25 @@ MapVariables::MapVariables(const MapDocument& document, const MapInputs& inputs)
   }
   for (const MapVariable& variable : document.vars) {
     std::optional<MapValue> found;
+    sources.is_unusable = false;
     for (const std::string& from : variable.from) {
       // The first source that has a value counts.
-      if (!found) found = find_value(from, sources, inputs);
+      if (!found && !sources.is_unusable) found = find_value(from, sources, inputs);
     }
     const auto stated = std::ranges::find(inputs.given, variable.name, [](const auto& each) { return each.first; });
     if (stated != inputs.given.end()) {
       // A value from the user replaces a missing one, but must not contradict the source.
       const MapValue value = read_stated(stated->second);
       if (found && *found != value) {
-        throw wrong(fmt::format("'{}' was set to {}, but the checkpoint or its config.json has {}", variable.name,
+        throw wrong(fmt::format("'{}' was set to '{}', but the checkpoint or its config.json has '{}'", variable.name,
                                 text_of(value), text_of(*found)))
             .expected(text_of(*found))
             .found(text_of(value));
       }
       found = value;
     }
-    sources_.emplace_back(variable.name, fmt::format("{}", fmt::join(variable.from, ", ")));
+    sources_.emplace_back(variable.name, origin_of(variable) + (sources.is_unusable ? kUnusable : ""));
+    if (!found && sources.is_unusable) continue;  // The default would contradict the config.
     for (const Expression& value : variable.values) {
       if (found) break;
       // If a variable of the expression is missing, the error is reported only when this one is used.
@@ -225,7 +245,7 @@ Error MapVariables::missing(std::string_view name) const {
   const auto source =
       std::ranges::find(sources_, name, [](const auto& each) -> std::string_view { return each.first; });
   if (source == sources_.end()) return error.because("the document's 'vars' do not define it");
-  if (!source->second.empty()) error.because(fmt::format("it is normally read from {}", source->second));
+  if (!source->second.empty()) error.because(fmt::format("it is normally {}", source->second));
   return error.suggest(Remedy::kNameReference).suggest(Remedy::kStateVariable, name);
 }
 

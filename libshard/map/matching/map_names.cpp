@@ -307,8 +307,10 @@ std::vector<std::string> RuleUse::check() const {
     const MapRule& rule = map_.rule(i);
     if (!used_[i] && !rule.optional && !rule.drops && map_.counts(rule)) unused.push_back(rule.where);
   }
-  if (unused.empty()) return {};
-  if (map_.document().must_use_rules) {
+  if (std::ranges::find(used_, true) == used_.end() && unused.empty()) {
+    return {"the map changes no tensor, because none of its rules matches one"};
+  }
+  if (!unused.empty() && map_.document().must_use_rules) {
     throw Error(ErrorCode::kInvalidArgument,
                 fmt::format("cannot use the map: {} matches no tensor{}", unused.front(),
                             unused.size() == 1 ? "" : fmt::format("; neither do {} others", unused.size() - 1)))

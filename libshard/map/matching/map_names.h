@@ -108,7 +108,7 @@ class RuleUse {
  public:
   explicit RuleUse(const ModelMap& map) : map_(map), used_(map.document().rules.size()) {}
   void add(std::size_t rule) { used_[rule] = true; }
-  /// \returns warnings about rules that matched nothing, if the document demands only warnings.
+  /// \returns warnings about rules that matched nothing, if the document demands only warnings, or that none matched.
   /// \throws Error kInvalidArgument  a rule that must match did not.
   std::vector<std::string> check() const;
 

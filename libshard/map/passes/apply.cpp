@@ -113,8 +113,8 @@ class Applying {
       const MapRule& rule = map_.rule(match.rule);
       has_own = has_own || !rule.is_alias;
       made_.entries_[selected].is_dropped = rule.drops && matches.size() == 1;
-      if (rule.drops) continue;
       use_.add(match.rule);
+      if (rule.drops) continue;
       set_dtype(selected, rule);
       if (!rule.is_alias) {  // An alias has the values of its tensor.
         made_.entries_[selected].factors = map_.factors_of(rule, tensor.name, source_.tensors[tensor.source].dtype);

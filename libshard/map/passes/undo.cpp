@@ -103,10 +103,17 @@ class ShapeFinder {
     return size;
   }
 
+  /// A size that the document states.
+  std::int64_t size_of(const Expression& expression) const {
+    const std::int64_t size = map_.variables().evaluate(expression);
+    if (size >= 0) return size;
+    throw wrong(fmt::format("{}: '{}' is not a size", rule_.where, expression.text())).found(size);
+  }
+
   /// The stated size of a segment, or the sum of the widths of its parts.
   std::optional<std::int64_t> stated_size(std::size_t segment) const {
     const MapConcat& concat = *rule_.concat;
-    if (!concat.sizes.empty()) return map_.variables().evaluate(concat.sizes[segment]);
+    if (!concat.sizes.empty()) return size_of(concat.sizes[segment]);
     if (concat.widths.empty() || concat.widths[segment].empty()) return std::nullopt;
     std::int64_t size = 0;
     for (const Expression& width : concat.widths[segment]) {
@@ -122,7 +129,7 @@ class ShapeFinder {
   std::int64_t true_size(int d) const {
     const bool is_padded = rule_.pad && rule_.pad->dim == d;
     if (!is_padded) return whole_size(d);
-    if (rule_.pad->true_size) return map_.variables().evaluate(*rule_.pad->true_size);
+    if (rule_.pad->true_size) return size_of(*rule_.pad->true_size);
     throw wrong(fmt::format("cannot undo {}: the document does not state the size of the tensor without its padding",
                             rule_.where))
         .because("its pad has no key 'true'");
@@ -200,12 +207,12 @@ class Undoing {
     const Tensor& tensor = stored_.tensors[index];
     const std::optional<NameMatch> match = map_.match_stored(tensor.name);
     if (!match) return false;
+    use_.add(match->rule);
     if (map_.rule(match->rule).drops) return ++made_.dropped_, true;
     if (tensor.rank >= map_.ranks() && has_mesh()) {
       throw wrong(fmt::format("cannot map '{}' of rank {}: the map's mesh has {} ranks", tensor.name, tensor.rank,
                               map_.ranks()));
     }
-    use_.add(match->rule);
     const MapRule& rule = map_.rule(match->rule);
     if (rule.dtype && tensor.dtype != *rule.dtype) {
       throw wrong(fmt::format("cannot map '{}': its dtype is not the one that {} stores", tensor.name, rule.where))
