@@ -1,5 +1,6 @@
 /// \file
 /// The process around the program: signals, standard streams, the environment.
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <malloc.h>
 #include <pthread.h>
@@ -140,6 +141,15 @@ std::optional<std::string> environment(const std::string& name) {
   return value == nullptr ? std::nullopt : std::optional<std::string>(value);
 }
 
+/// Opens /dev/null for standard streams that are closed. Otherwise a file of the job would get the number of one, and
+/// receive its text. Like a closed stream, this one fails when it is written or read.
+void fill_closed_streams() {
+  for (const int stream : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
+    if (::fcntl(stream, F_GETFD) >= 0) continue;
+    [[maybe_unused]] const int opened = ::open("/dev/null", stream == STDIN_FILENO ? O_WRONLY : O_RDONLY);
+  }
+}
+
 /// Keeps freed buffers of up to 4 MiB for the next ones. By default, glibc gives the pages of a thread's buffers back
 /// each time that they are freed, which costs more than inflating the data itself.
 void keep_freed_buffers() {
@@ -148,6 +158,7 @@ void keep_freed_buffers() {
 }
 
 int run_process(int argc, char** argv) {
+  fill_closed_streams();
   keep_freed_buffers();
   spare_page_cache();
   SignalWatch signals;

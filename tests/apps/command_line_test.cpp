@@ -96,6 +96,9 @@ TEST_F(CommandLine, RefusesEmptyValues) {
 TEST_F(CommandLine, CountsVerbosity) {
   parse({"env", "-vv"});
   EXPECT_EQ(common.verbose, 2);
+  refuses({"env", "--verbose=99999999999999999999"}, "out of range");
+  world.env["SHARDCTL_VERBOSE"] = "99999999999999999999";
+  refuses({"env"}, "--verbose: the number is out of range");
 }
 
 TEST_F(CommandLine, TheLastOfSeveralShortOptionsMayTakeAValue) {
@@ -119,6 +122,10 @@ TEST_F(CommandLine, SuggestsTheVerb) { refuses({"splt", "a"}, "did you mean 'spl
 TEST_F(CommandLine, SuggestsTheOption) { refuses({"split", "a", "--rnaks", "4"}, "did you mean --ranks?"); }
 TEST_F(CommandLine, RefusesAnOptionOfAnotherVerb) {
   refuses({"inspect", "a", "--ranks", "4"}, "inspect does not take --ranks");
+  for (const std::string verb : {"inspect", "digest", "cat"}) {
+    refuses({verb, "a", "b", "--to-map", "hf-v5"}, verb + " does not take --to-map");
+  }
+  EXPECT_EQ(parse({"diff", "a", "b", "--to-map", "hf-v5"}).write.map, "hf-v5");
 }
 TEST_F(CommandLine, RefusesWordsThatAreNotNumbers) {
   refuses({"split", "a", "-o", "b", "--ranks", "many"}, "--ranks: many is not a whole number");
@@ -127,6 +134,16 @@ TEST_F(CommandLine, RefusesWordsThatAreNotNumbers) {
 TEST_F(CommandLine, RefusesNumbersThatDoNotFit) {
   refuses({"split", "a", "-o", "b", "--ranks", "99999999999999999999"}, "99999999999999999999 is out of range");
   refuses({"split", "a", "-o", "b", "--ranks", "4", "--dim", "4294967296"}, "4294967296 is out of range");
+}
+TEST_F(CommandLine, ChecksTheMemoryEvenOfVerbsThatDoNotUseIt) {
+  refuses({"inspect", "a", "--max-memory", "many"}, "--max-memory 'many' is not a size");
+}
+TEST_F(CommandLine, RefusesALogInAFileThatItReads) {
+  world.put("/m", "x");
+  world.put("/c.toml", "quiet = true\n");
+  refuses({"inspect", "/m", "--log-file", "/m"}, "the file is read by this command", ErrorCode::kExists);
+  refuses({"env", "--config", "/c.toml", "--log-file", "/c.toml"}, "read by this command", ErrorCode::kExists);
+  EXPECT_EQ(parse({"inspect", "/m", "--log-file", "/new"}).read.named_inputs, std::vector<std::string>{"/new"});
 }
 TEST_F(CommandLine, ReadsNumbersAsDecimals) {
   EXPECT_EQ(parse({"split", "a", "-o", "b", "--ranks", "010"}).write.layout.ranks, 10);

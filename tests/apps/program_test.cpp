@@ -86,6 +86,20 @@ TEST_F(Verbs, InterruptedRunsWriteNoPage) {
   EXPECT_EQ(world.fs->status("/page.html").kind, FileKind::kAbsent);
 }
 
+TEST_F(Verbs, TheErrorFileOfTorchrunReplacesNoFolder) {
+  world.put("/kept/file", "x");
+  world.env = {{"RANK", "0"},
+               {"WORLD_SIZE", "1"},
+               {"MASTER_ADDR", "localhost"},
+               {"MASTER_PORT", "1"},
+               {"TORCHELASTIC_ERROR_FILE", "/kept"}};
+  EXPECT_EQ(world.run({"inspect", "/absent"}), 3);
+  EXPECT_THAT(world.state->paths(), ::testing::Contains("/kept/file"));
+  world.env["TORCHELASTIC_ERROR_FILE"] = "/told.json";
+  EXPECT_EQ(world.run({"inspect", "/absent"}), 3);
+  EXPECT_THAT(world.state->paths(), ::testing::Contains("/told.json"));
+}
+
 TEST_F(Verbs, VersionIsOneLine) {
   EXPECT_EQ(world.run({"--version"}), 0);
   EXPECT_EQ(world.out, "shardctl " + own_version() + "\n");

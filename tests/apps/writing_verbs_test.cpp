@@ -82,6 +82,7 @@ TEST_F(Verbs, ContradictionsAreRefusedBeforeAnythingIsWritten) {
   const auto before = world.state->paths();
   expect_refusals({
       {{"convert", "/m.safetensors", "-o", "/out"}, 2, "--to FORMAT"},
+      {{"repair", "/m.safetensors", "-o", "/x.safetensors", "--like", "/absent"}, 3, "/absent: no such file or folder"},
       {{"convert", "/m.safetensors", "-o", "/x.pt", "--to", "safetensors"}, 2, "contradicts the suffix"},
       {{"convert", "/m.safetensors", "-o", "/x", "--to", "megatron"}, 8, "megatron"},
       {{"convert", "/m.safetensors", "-o", "/x", "--to", "safetensor"}, 2, "did you mean safetensors?"},

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# A reader that closes the pipe is not a failure; a full disk behind stdout is one.
+# A reader that closes the pipe is not a failure; a full disk behind stdout is one. Files do not take the place of closed
+# streams.
 . "$(dirname "$0")/common.sh"
 
 names=$(seq 1 20000 | sed 's/.*/"tensor.&":{"dtype":"U8","shape":[0],"data_offsets":[0,0]}/' | paste -sd,)
@@ -17,3 +18,19 @@ is_empty err
   [ "$code" = 6 ] || fail "exit $code on a full disk"
   holds err "cannot write to standard output"
 }
+
+# No file of the job gets the number of a closed stream, and with it what is printed.
+model m.safetensors 4096
+for closed in '>&-' '2>&-' '>&- 2>&-' '<&- >&- 2>&-'; do
+  rm -f log x.safetensors out err
+  code=0
+  eval "\"$SHARDCTL\" gather m.safetensors -o x.safetensors --json -v --log-file log >out 2>err $closed" || code=$?
+  [ "$code" = 0 ] || fail "$closed: exit $code"
+  lacks log shardctl.result
+  lacks log "shardctl: "
+  expect 0 diff m.safetensors x.safetensors
+done
+code=0
+"$SHARDCTL" inspect m.safetensors >&- 2>err || code=$?
+[ "$code" = 6 ] || fail "exit $code without stdout"
+holds err "cannot write to standard output"

@@ -20,6 +20,15 @@ ln -s log link
 expect 0 inspect m.safetensors --log-file link
 [ "$(grep -c "opened m.safetensors" log)" = 3 ] || fail "a link to a log is not followed"
 
+# A file that the command reads is no log, under any of its names.
+cp m.safetensors before
+ln m.safetensors hard
+for log in m.safetensors hard; do
+  expect 5 gather m.safetensors -o whole.safetensors --log-file $log
+  holds err "$log: cannot write the log: the file is read by this command"
+done
+cmp m.safetensors before || fail "the source was changed"
+
 # Warnings, errors with their facts, and the final figures, even if they are not printed.
 expect 3 inspect absent --log-file told -q
 grep -q "error .*absent" told || fail "an error is not in the log: $(cat told)"

@@ -9,8 +9,10 @@
 #include <optional>
 #include <span>
 #include <sstream>
+#include <stdexcept>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "apps/shardctl/arguments/option_tree.h"
 #include "apps/shardctl/request/command_text.h"
@@ -56,6 +58,8 @@ void set(CLI::Option& option, const std::vector<std::string>& values, TypedComma
   option.run_callback();
 } catch (const CLI::ParseError& error) {
   throw usage_of(error);
+} catch (const std::out_of_range&) {
+  throw usage(fmt::format("--{}: the number is out of range", option.get_lnames().front()));
 }
 
 /// The environment variable of an option: SHARDCTL_ and its long name in capitals, SHARDCTL_DRY_RUN for "dry-run".
@@ -323,7 +327,8 @@ std::vector<std::string> stated_for_maps(const CLI::App& app, const Verb* verb) 
 void check_stated_for_maps(const std::vector<std::string>& stated, const Request& request) {
   if (stated.empty() || !request.read.map.empty() || !request.write.map.empty()) return;
   throw usage(fmt::format("{} needs a model map", stated.front()))
-      .hint(fmt::format("drop {}, or add --map NAME or --to-map NAME", stated.front()));
+      .hint(fmt::format("drop {}, or add --map NAME{}", stated.front(),
+                        request.verb->uses.takes_second_map() ? " or --to-map NAME" : ""));
 }
 
 /// Refuses --checksum none on the command line with --if-changed, which compares DST with the hashes of its manifest.
@@ -360,6 +365,8 @@ void parse_options(std::vector<std::string> arguments, Session& session, Request
     throw unknown_argument(app, request, session.command.verb, app.remaining(true).front());
   } catch (const CLI::ParseError& error) {
     throw usage_of(error).hint(see_help(request));
+  } catch (const std::out_of_range&) {  // CLI11 lets it pass, for --verbose=N.
+    throw usage("a flag has a number that is out of range").hint(see_help(request));
   }
   refuse_empty_values(app);
   for (const auto& [name, word] : request.read.choices) request.read.stated_choices.push_back(name);
@@ -371,6 +378,7 @@ void parse_options(std::vector<std::string> arguments, Session& session, Request
   request.read.numbers.maps = {request.read.map, request.write.map};
   std::erase(request.read.numbers.maps, "");
   check_hashes(states_no_hashes, request.write);
+  max_memory_bytes(session);  // Checks it, even for verbs that do not use it.
   if (request.verb != nullptr) check_layout(app, request.write.layout);
 }
 
@@ -409,12 +417,12 @@ std::vector<std::string> with_joined_dtype(std::vector<std::string> arguments) {
   return arguments;
 }
 
-/// Files named by options, including --config and --log-file, but not SRC and --hf-ref. Built-in maps do not count.
+/// The files that are read because options name them, but not SRC and --hf-ref. Built-in maps do not count.
 std::vector<std::string> named_inputs(const CommonOptions& common, const Request& request) {
   std::vector<std::string> inputs;
   const LayoutRequest& layout = request.write.layout;
-  for (const std::string& path : {layout.like, layout.layout, request.read.layout, request.like, request.against,
-                                  common.config, common.log_file}) {
+  for (const std::string& path :
+       {layout.like, layout.layout, request.read.layout, request.like, request.against, common.config}) {
     if (!path.empty()) inputs.push_back(path);
   }
   for (const AdapterRequest& adapter : request.read.adapters) inputs.push_back(adapter.path);
@@ -422,6 +430,27 @@ std::vector<std::string> named_inputs(const CommonOptions& common, const Request
     if (!map.empty() && find_builtin_map(map) == nullptr) inputs.push_back(map);
   }
   return inputs;
+}
+
+/// The status of a path; that of a missing one if there is an error, which whoever opens it reports.
+FileStatus status_if_known(const LocalDisk& fs, const std::string& path) {
+  try {
+    return fs.status(path);
+  } catch (const Error&) {
+    return {};
+  }
+}
+
+/// Refuses a log that would be appended to a file that is read, and does not log this error.
+void check_log(Session& session, const Request& request) {
+  const FileStatus log = status_if_known(session.fs, session.common.log_file);
+  const auto is_log = [&](const std::string& path) { return is_same(status_if_known(session.fs, path), log); };
+  const bool is_read =
+      std::ranges::any_of(request.read.paths, is_log) || std::ranges::any_of(request.read.named_inputs, is_log);
+  if (!is_read) return;
+  throw Error(ErrorCode::kExists, "cannot write the log: the file is read by this command")
+      .in_file(std::exchange(session.common.log_file, {}))
+      .hint("pass another file to --log-file");
 }
 
 }  // namespace
@@ -454,6 +483,10 @@ void parse_command_line(const std::vector<std::string>& given, Session& session,
   for (const std::string& word : request.read.lora) request.read.adapters.push_back(parse_adapter(word));
   check_requantize(request.read);
   request.read.named_inputs = named_inputs(session.common, request);
+  if (!session.common.log_file.empty()) {
+    check_log(session, request);
+    request.read.named_inputs.push_back(session.common.log_file);  // The output must not replace it.
+  }
   if (request.read.ranks_expected && *request.read.ranks_expected < 1) {
     throw usage("--ranks-expected must be at least 1").found(*request.read.ranks_expected);
   }

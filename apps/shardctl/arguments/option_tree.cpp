@@ -165,8 +165,9 @@ void add_names(CLI::App& app, Request& o) {
 
 void add_maps(CLI::App& app, const Uses& uses, Request& o) {
   OptionGroup group{app, "Model maps"};
-  if (uses.maps) {
+  if (uses.maps)
     group.single("--map", o.read.map, "NAME", "model map to undo on SRC (diff: on A): built-in name or file");
+  if (uses.takes_second_map()) {
     group.single("--to-map", o.write.map, "NAME", "model map to apply to the output (diff: to undo on B)");
   }
   group.many("--set", o.read.numbers.set, "NAME=VALUE", "value of a map variable that the checkpoint does not record");

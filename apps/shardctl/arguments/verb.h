@@ -27,10 +27,14 @@ struct Uses {
   bool target_layout = false;  ///< Shards tensors. --layout then describes the target, not the source.
   bool numbers = false;        ///< Takes the options that supply the numbers of a model map.
   bool maps = false;           ///< Takes the options that name maps.
+  bool compares = false;       ///< Takes a second checkpoint, with its own map.
   bool computes = false;       ///< Takes the options for weights that are computed. Verbs with maps do so too.
   bool averages = false;       ///< Takes the options of averages. Their --weights replaces the source's.
   bool rank_options = false;   ///< Takes the options of ranks.
   bool ranks = false;          ///< Its ranks connect and work together.
+
+  /// Whether --to-map has something to apply to.
+  constexpr bool takes_second_map() const { return maps && (target || compares); }
 };
 
 struct Verb {

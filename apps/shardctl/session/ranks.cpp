@@ -128,6 +128,7 @@ void write_error_file(LocalDisk& fs, const std::string& path, const std::string&
   json.end_object();
   json.end_line();
   try {
+    if (fs.status(path).kind == FileKind::kFolder) return;  // A folder of this name is not torchrun's file.
     fs.remove_all(path);
     const auto file = fs.create(path);
     file->write_at(0, std::as_bytes(std::span(text)));

@@ -133,6 +133,7 @@ std::vector<std::string> find_contradictions(const SourceStore& store, const std
 int run_repair(Session& session, const Request& request) {
   refuse_ranks(session.launch);
   if (request.left_uploads) return run_uploads(session, request);
+  if (!request.like.empty()) check_exists(source_store(session), {request.like});  // Even if it is not needed.
   Request taken = request;
   take_sources(session, taken.read, false, SearchFor::kDamagedToo);
   Salvage salvage(taken.read.paths);

@@ -17,6 +17,7 @@ constexpr Uses with_use(Uses uses, bool Uses::*added) {
 constexpr Uses kReads{
     .sources = true, .selection = true, .numbers = true, .maps = true, .rank_options = true, .ranks = true};
 constexpr Uses kShows = with_use(kReads, &Uses::page);
+constexpr Uses kCompares = with_use(kShows, &Uses::compares);
 constexpr Uses kGathers = with_use(kReads, &Uses::target);
 constexpr Uses kCuts = with_use(kGathers, &Uses::target_layout);
 constexpr Uses kAverages = with_use(kCuts, &Uses::averages);
@@ -193,7 +194,7 @@ const std::array<Verb, 17> kVerbs{{
                  "  shardctl diff a b --json | jq -r '.values[].name'\n",
      .success = "equal",
      .no_answer = "differs",
-     .uses = kShows,
+     .uses = kCompares,
      .each_source = true,
      .add_options = add_diff,
      .check = check_diff,
