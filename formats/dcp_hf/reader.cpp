@@ -41,7 +41,12 @@ struct ShardFiles {
   std::string folder;               ///< Empty if the files were named one by one.
   std::vector<ShardFile> files;     ///< By rank, then by number.
   std::vector<std::string> others;  ///< Other names in the folder, except hidden ones.
+  std::string fault;                ///< The first contradiction among the names; empty if there is none.
 };
+
+void note_first(const Error& error, std::string& fault) {
+  if (fault.empty()) fault = error.file().empty() ? error.what() : fmt::format("{}: {}", error.file(), error.what());
+}
 
 constexpr std::string_view kIndexSuffix = ".safetensors.index.json";
 
@@ -173,17 +178,21 @@ void check_numbers(const ShardFiles& files, Findings& findings) {
 /// \throws Error kNotFound    (or reports) the folder has no shards; there are shards beside the named ones; a number
 ///   has no file.
 /// \throws Error kCorruption  (or reports) a name has a form that torch does not write, or contradicts the others.
-ShardFiles find_shard_files(const Source& source, Findings& findings) {
+ShardFiles find_shard_files(const Source& source, Findings& all) {
   if (source.paths.empty()) throw Error(ErrorCode::kInvalidArgument, "no source was named");
   const SourceStore& store = *source.store;
+  std::string fault;
+  DetailedFindings findings(all, [&fault](const Error& error) { note_first(error, fault); });
   ShardFiles files =
       is_one_folder(source) ? from_folder(store, source.paths.front(), findings) : from_paths(source, findings);
   std::ranges::sort(files.files, {}, [](const ShardFile& file) {
     return std::tuple(file.name.rank, file.name.index, std::string_view(file.shown));
   });
-  if (files.files.empty()) return files;  // All names were invalid and reported.
-  check_names(files, findings);
-  check_numbers(files, findings);
+  if (!files.files.empty()) {  // Otherwise all names were invalid and reported.
+    check_names(files, findings);
+    check_numbers(files, findings);
+  }
+  files.fault = fault;
   return files;
 }
 
@@ -207,11 +216,12 @@ class DcpHfReader final : public Reader {
     for (std::uint32_t i = 0; i < source_.files.size(); ++i) try_file(i);
     check_ranks(options.ranks_expected);
     note_others();
-    if (has_lost_file_) refuse_unknown_shapes();
-    pieces_.build(findings_);
+    refuse_unknown_shapes();
+    DetailedFindings noted(findings_, [this](const Error& error) { note_first(error, fault_); });
+    pieces_.build(noted);
     finish();
-    const bool has_copies = warn_of_copies();
-    if (has_gap_ || has_copies) refuse_unknown_shapes();
+    warn_of_copies();
+    refuse_unknown_shapes();
   }
 
   const Catalog& catalog() const override { return catalog_; }
@@ -231,7 +241,7 @@ class DcpHfReader final : public Reader {
     } catch (Error& error) {
       error.in_file(catalog_.files[index].path);
       if (error.code() == ErrorCode::kUnsupported) throw;
-      has_lost_file_ = true;
+      note_first(error, fault_);
       pieces_.drop_file();
       findings_.report(error);
     }
@@ -355,18 +365,18 @@ class DcpHfReader final : public Reader {
   void check_present(const NumberRuns& wanted, const NumberRuns& present, const std::string& why) {
     const NumberRuns missing = missing_from(wanted, present);
     if (missing.empty()) return;
-    has_lost_file_ = true;
     const std::vector<std::int64_t> few = first_few(missing);
     const ShardName absent{few.front(), 1, source_.files.front().name.count};
-    findings_.report(
-        Error(ErrorCode::kNotFound, fmt::format("no file of rank {}", first_numbers(few, count_of(missing))))
-            .in_file(source_.folder.empty() ? to_string(absent) : join_path(source_.folder, to_string(absent)))
-            .of_rank(static_cast<int>(few.front()))
-            .because(why)
-            .hint("fetch the missing files")
-            .expected(count_of(wanted))
-            .found(count_of(wanted) - count_of(missing))
-            .of_kind(FindingKind::kMissingFile));
+    Error error(ErrorCode::kNotFound, fmt::format("no file of rank {}", first_numbers(few, count_of(missing))));
+    error.in_file(source_.folder.empty() ? to_string(absent) : join_path(source_.folder, to_string(absent)))
+        .of_rank(static_cast<int>(few.front()))
+        .because(why)
+        .hint("fetch the missing files")
+        .expected(count_of(wanted))
+        .found(count_of(wanted) - count_of(missing))
+        .of_kind(FindingKind::kMissingFile);
+    note_first(error, fault_);
+    findings_.report(error);
   }
 
   /// Reports ranks that have a file although the files exclude it.
@@ -382,16 +392,14 @@ class DcpHfReader final : public Reader {
                          .of_kind(FindingKind::kWorldSizeMismatch));
   }
 
-  /// For repair: if a file is missing, a tensor whose whole shape is not recorded would seem smaller than it is. A gap
-  /// in any tensor may be a sign of a missing file, even if names and numbers have none.
+  /// For repair: if a file is missing, a tensor whose whole shape is not recorded would seem smaller than it is. Any
+  /// contradiction may be a sign of a missing file: its name was changed, or a file of a different save replaced it.
   void refuse_unknown_shapes() const {
-    if (!findings_.goes_on() || recorded_) return;
+    if (fault_.empty() || !findings_.goes_on() || recorded_) return;
     throw Error(ErrorCode::kCorruption, "cannot find the shapes of the tensors")
         .in_file(source_.folder)
-        .because(
-            "a shard is missing, cannot be read or is a copy of another, and the others do not record whole shapes, so "
-            "the last rows of a "
-            "tensor may be lost")
+        .because(fmt::format("shards by torch do not record whole shapes, so the last rows of a tensor may be lost: {}",
+                             fault_))
         .of_kind(FindingKind::kMissingFile);
   }
 
@@ -405,8 +413,8 @@ class DcpHfReader final : public Reader {
   }
 
   /// Warns of shards whose boxes are all in another shard, because torch stores each box once. If one is a copy,
-  /// tensors without a recorded shape seem smaller than they are. \returns whether there are any
-  bool warn_of_copies() {
+  /// tensors without a recorded shape seem smaller than they are.
+  void warn_of_copies() {
     std::vector<std::int64_t> boxes(catalog_.files.size());
     std::map<std::pair<std::uint32_t, std::uint32_t>, std::int64_t> shared;
     for (const Tensor& tensor : catalog_.tensors) {
@@ -429,10 +437,10 @@ class DcpHfReader final : public Reader {
                               .in_file(b)
                               .of_kind(FindingKind::kRankMismatch)
                               .because("torch stores each box once, so one may be a copy of the other");
+      note_first(error, fault_);
       findings_.warn(error);
       catalog_.warnings.push_back(fmt::format("{}: {}", error.what(), error.why()));
     }
-    return !shared.empty();
   }
 
   void add_details(Error& error) {
@@ -440,8 +448,8 @@ class DcpHfReader final : public Reader {
       const Chunk& chunk = catalog_.chunks[tensor->first_chunk];
       error.in_file(catalog_.file_of(chunk).path);
     }
+    note_first(error, fault_);
     if (error.kind() != FindingKind::kGap) return;
-    has_gap_ = true;
     error
         .because(
             "torch's HuggingFaceStorageWriter stores one piece of a tensor per rank. If a rank had several, the others "
@@ -459,9 +467,8 @@ class DcpHfReader final : public Reader {
   PieceTable pieces_;
   std::vector<std::int64_t> ranks_;  ///< The ranks that have files, in ascending order.
   std::optional<std::uint32_t> first_read_;
-  bool has_lost_file_ = false;
-  bool has_gap_ = false;              ///< A part of some tensor is in none of the files.
-  std::optional<Recorded> recorded_;  ///< The record of the first file.
+  std::string fault_ = source_.fault;  ///< The first contradiction; empty if there is none.
+  std::optional<Recorded> recorded_;   ///< The record of the first file.
 };
 
 }  // namespace

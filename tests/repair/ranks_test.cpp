@@ -179,7 +179,21 @@ TEST_F(Ranks, WithACopyInThePlaceOfAShardOfTorchsDcpHfNoShapeIsCertain) {
   put("/c/shard-00001-model-00001-of-00001.safetensors", piece_of_torch(0, 0));
   put("/c/shard-00002-model-00001-of-00001.safetensors", piece_of_torch(0, 0));
   repair(4);
-  EXPECT_THAT(world.err, HasSubstr("is a copy of another"));
+  EXPECT_THAT(world.err, HasSubstr("contain the same boxes"));
+}
+
+TEST_F(Ranks, WithAShardOfAnotherSaveOfTorchsDcpHfNoShapeIsCertain) {
+  put("/c/shard-00001-model-00001-of-00001.safetensors", piece_of_torch(0, 0));
+  put("/c/shard-00002-model-00001-of-00001.safetensors", piece_of_torch(1, 0));  // Overlaps rows 1 and 2.
+  repair(4);
+  EXPECT_THAT(world.err, HasSubstr("overlap at element [1, 0]"));
+}
+
+TEST_F(Ranks, WithARenamedShardOfTorchsDcpHfNoShapeIsCertain) {
+  put("/c/shard-00001-model-00001-of-00001.safetensors", piece_of_torch(0, 0));
+  put("/c/old-shard-00002-model-00001-of-00001.safetensors", piece_of_torch(2, 0));
+  repair(4);
+  EXPECT_THAT(world.err, HasSubstr("old-shard-00002-model-00001-of-00001.safetensors: the name does not contain"));
 }
 
 TEST_F(Ranks, WithoutTheLastShardOfTorchsDcpHfNoShapeIsCertain) {
