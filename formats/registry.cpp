@@ -17,6 +17,7 @@
 #include "formats/torch/format.h"
 #include "formats/torch_ranks/format.h"
 #include "formats/vllm/format.h"
+#include "libshard/core/contains.h"
 #include "libshard/core/error.h"
 #include "libshard/core/nearest.h"
 #include "libshard/io/paths.h"
@@ -107,7 +108,7 @@ FormatTraits traits_of(const Format& format, const WriteOptions& options) {
 }
 
 bool has_option(std::span<const FormatOption> options, std::string_view name) {
-  return std::ranges::find(options, name, &FormatOption::name) != options.end();
+  return contains(options, name, &FormatOption::name);
 }
 
 std::vector<FormatOption> format_options(std::span<const FormatOption> Format::*of) {
@@ -141,10 +142,8 @@ const Format& file_format_of(const Format& format) {
 
 const Format* superseding_format(const Source& source, const Format& format) {
   const std::vector<const Format*> all = formats();
-  const auto found = std::ranges::find_if(all, [&](const Format* each) {
-    const bool supersedes = std::ranges::find(each->supersedes, format.traits.name) != each->supersedes.end();
-    return supersedes && each->detect(source);
-  });
+  const auto found = std::ranges::find_if(
+      all, [&](const Format* each) { return contains(each->supersedes, format.traits.name) && each->detect(source); });
   return found == all.end() ? nullptr : *found;
 }
 
@@ -173,7 +172,7 @@ std::vector<std::string_view> known_suffixes() {
   std::vector<std::string_view> suffixes;
   const auto add = [&](std::span<const std::string_view> more) {
     for (const std::string_view each : more) {
-      if (std::ranges::find(suffixes, each) == suffixes.end()) suffixes.push_back(each);
+      if (!contains(suffixes, each)) suffixes.push_back(each);
     }
   };
   for (const Format* format : formats()) add(format->suffixes);

@@ -7,6 +7,7 @@
 #include <numeric>
 #include <tuple>
 
+#include "libshard/core/contains.h"
 #include "libshard/core/error.h"
 #include "libshard/core/hash_table.h"
 #include "libshard/core/name_pattern.h"
@@ -34,10 +35,9 @@ namespace {
 constexpr std::string_view kUnfinished = ".metadata.tmp";
 
 [[noreturn]] void throw_no_metadata(const std::string& folder, const std::vector<std::string>& names) {
-  const bool is_unfinished = std::ranges::find(names, kUnfinished) != names.end();
   Error error(ErrorCode::kNotFound, ".metadata is missing");
   error.in_file(join_path(folder, kMetadataName)).of_kind(FindingKind::kMissingFile);
-  if (is_unfinished) {
+  if (contains(names, kUnfinished)) {
     throw error.because(fmt::format("{} exists, so the save was interrupted before its last step", kUnfinished))
         .hint("if all items were written, rename that file to .metadata");
   }
@@ -178,7 +178,7 @@ std::vector<MetadataFile> find_metadata(const SourceStore& store, const std::str
                                         std::vector<std::string>& warnings) {
   const std::vector<std::string> names = store.list(folder);
   std::vector<MetadataFile> found = rank_metadata(names);
-  if (std::ranges::find(names, kMetadataName) != names.end()) {
+  if (contains(names, kMetadataName)) {
     if (!found.empty()) {
       warnings.push_back(fmt::format("ignored {} and other per-rank metadata because .metadata exists", found[0].name));
     }
@@ -193,7 +193,7 @@ std::vector<MetadataChoice> metadata_choices(const SourceStore& store, const std
   std::vector<MetadataChoice> choices;
   const std::vector<std::string> names = store.list(folder);
   for (const std::string_view name : {kMetadataName, kUnfinished}) {
-    if (std::ranges::find(names, name) != names.end()) choices.push_back({std::string(name), {{std::string(name)}}});
+    if (contains(names, name)) choices.push_back({std::string(name), {{std::string(name)}}});
   }
   MetadataChoice of_ranks{"the metadata of ranks", rank_metadata(names)};
   if (of_ranks.files.empty()) return choices;

@@ -12,6 +12,7 @@
 #include "libshard/catalog/selection/casts.h"
 #include "libshard/compare/equal_tensors.h"
 #include "libshard/compute/find_formulas.h"
+#include "libshard/core/contains.h"
 #include "libshard/core/error.h"
 #include "libshard/core/hash_table.h"
 #include "libshard/core/suffixes.h"
@@ -204,9 +205,7 @@ ModelPart ModelExport::find_part(const Catalog& catalog) {
 
 /// Loaders would dequantize the weights once more if the files beside them said so.
 void ModelExport::state_plain_weights(DType dtype) {
-  std::erase_if(carried_.files, [](const AddedFile& file) {
-    return std::ranges::find(kQuantizationFiles, file.path) != kQuantizationFiles.end();
-  });
+  std::erase_if(carried_.files, [](const AddedFile& file) { return contains(kQuantizationFiles, file.path); });
   const auto config = std::ranges::find(carried_.files, kConfigName, &AddedFile::path);
   if (config == carried_.files.end()) return;
   const std::string text = whole_text(*config->open(), kMostConfig);
@@ -282,7 +281,7 @@ void ModelExport::drop_tied(Reader& source, Selection& selection, const Catalog*
   EqualTensors tensors(source, options_.max_memory_bytes);
   for (const TiedPair& pair : pairs) {
     const SelectedTensor &repeated = selection.tensors[pair.repeated], &original = selection.tensors[pair.original];
-    if (std::ranges::find(dropped, pair.repeated) != dropped.end()) continue;
+    if (contains(dropped, pair.repeated)) continue;
     const bool is_once =
         reference != nullptr && !has_tensor(*reference, repeated.name) && has_tensor(*reference, original.name);
     if (!config_.ties_embeddings && !is_once) continue;
@@ -343,7 +342,7 @@ LeftBehind ModelExport::left_behind(const Catalog& source) const {
   LeftBehind left{.weights = taken_.other_weights, .others = {}};
   std::erase_if(left.weights, [&](const std::string& name) {  // The reader has named some; an index lists others.
     return std::ranges::any_of(source.warnings, [&](const std::string& text) { return mentions(text, name); }) ||
-           std::ranges::find(source.files, name, &File::path) != source.files.end();
+           contains(source.files, name, &File::path);
   });
   std::set<std::string> folders;
   if (!taken_.place.empty() && holds_files_of(store_, taken_.place, source)) folders.insert(taken_.place);

@@ -8,6 +8,7 @@
 
 #include "formats/parts/json/json_cursor.h"
 #include "libshard/core/ascii.h"
+#include "libshard/core/contains.h"
 #include "libshard/core/error.h"
 #include "libshard/io/paths.h"
 #include "libshard/io/small_text.h"
@@ -74,14 +75,9 @@ constexpr std::array<std::string_view, 46> kNames{
 };
 constexpr std::array<std::string_view, 3> kEnds{".py", ".tiktoken", ".jinja"};
 
-template <class List>
-bool is_among(const List& list, std::string_view word) {
-  return std::ranges::find(list, word) != list.end();
-}
-
 bool is_model_file(std::string_view name) {
   if (name.starts_with('.')) return false;
-  return is_among(kNames, name) ||
+  return contains(kNames, name) ||
          std::ranges::any_of(kEnds, [&](std::string_view end) { return name.ends_with(end); });
 }
 
@@ -151,19 +147,19 @@ void add_module(const SourceStore& store, const std::string& folder, const std::
   for (const std::string& name : store.list(join_path(folder, module))) {
     const std::string path = join_path(module, name);
     if (!store.is_file(join_path(folder, path)) || !is_plain_name(name)) continue;
-    const bool is_weights = is_among(kModuleWeights, name);
+    const bool is_weights = contains(kModuleWeights, name);
     if (is_weights && !takes_weights) files.module_weights.push_back(path);
     const bool is_taken = is_weights ? takes_weights : is_model_file(name) && !name.ends_with(kCode);
-    if (is_taken || is_among(kModuleNames, name)) files.names.push_back(path);
+    if (is_taken || contains(kModuleNames, name)) files.names.push_back(path);
   }
 }
 
 /// Adds the folders of sentence-transformers' modules, and its own configuration.
 void add_modules(const SourceStore& store, const std::string& folder, const std::vector<std::string>& names,
                  bool takes_weights, FolderFiles& files) {
-  if (!is_among(names, kModules)) return;
+  if (!contains(names, kModules)) return;
   for (const std::string& name : names) {
-    if (is_among(kModuleNames, name) && store.is_file(join_path(folder, name))) files.names.push_back(name);
+    if (contains(kModuleNames, name) && store.is_file(join_path(folder, name))) files.names.push_back(name);
     const bool is_module = is_module_folder(name) && is_plain_name(name) && store.is_folder(join_path(folder, name));
     if (is_module) add_module(store, folder, name, takes_weights, files);
   }

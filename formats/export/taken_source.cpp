@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <utility>
 
 #include "formats/export/model_folder.h"
@@ -10,6 +9,7 @@
 #include "formats/foreign.h"
 #include "formats/parts/hf_index/folder_names.h"
 #include "formats/registry.h"
+#include "libshard/core/contains.h"
 #include "libshard/core/error.h"
 #include "libshard/core/suffixes.h"
 #include "libshard/export/loader_files.h"
@@ -44,11 +44,10 @@ TakenSource found_below(const FoundCheckpoint& found) {
 
 /// The library that loads a folder, by the configuration in it.
 Loader loader_of(const SourceStore& store, const std::string& folder, const std::vector<std::string>& names) {
-  const auto has = [&](const char* name) { return std::ranges::find(names, name) != names.end(); };
-  if (has(kConfigName)) {
+  if (contains(names, kConfigName)) {
     return read_model_config(store, folder).is_diffusers ? Loader::kDiffusers : Loader::kTransformers;
   }
-  return has(kAdapterConfigName) ? Loader::kPeft : Loader::kTransformers;
+  return contains(names, kAdapterConfigName) ? Loader::kPeft : Loader::kTransformers;
 }
 
 /// The sets of weights that the folder's loader opens. Without a configuration, the usual names identify the loader.
@@ -66,7 +65,7 @@ std::string first_file(const LoaderFiles& set) { return set.index.empty() ? set.
 
 /// Without a config.json it is unknown whether a model or the adapter beside it is meant.
 void refuse_model_with_adapter(const std::string& folder, const std::vector<std::string>& names) {
-  if (std::ranges::find(names, kConfigName) != names.end()) return;
+  if (contains(names, kConfigName)) return;
   const std::vector<LoaderFiles> models = loader_files(names, Loader::kTransformers),
                                  adapters = loader_files(names, Loader::kPeft);
   if (models.empty() || adapters.empty()) return;
@@ -118,7 +117,7 @@ std::optional<TakenSource> take_loaded(const SourceStore& store, const std::stri
     for (const std::string& name : set.weights) taken.paths.push_back(join_path(folder, name));
   }
   for (const std::string& name : names) {
-    const bool is_own = std::ranges::find(set.weights, name) != set.weights.end();
+    const bool is_own = contains(set.weights, name);
     const bool is_model = is_weights_name(name) && !is_trainers_name(name);
     if (!is_own && !name.starts_with('.') && is_model) taken.other_weights.push_back(name);
   }

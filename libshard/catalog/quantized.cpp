@@ -4,6 +4,7 @@
 #include <array>
 #include <utility>
 
+#include "libshard/core/contains.h"
 #include "libshard/core/hash_table.h"
 
 namespace shard {
@@ -462,8 +463,7 @@ class Finder {
 }  // namespace
 
 void QuantizationFacts::add(QuantizationScheme scheme) {
-  const bool is_known = std::ranges::find(schemes, scheme) != schemes.end();
-  if (!is_known && schemes.size() < kMostSchemes) schemes.push_back(std::move(scheme));
+  if (schemes.size() < kMostSchemes && !contains(schemes, scheme)) schemes.push_back(std::move(scheme));
 }
 
 void QuantizationFacts::add_ignored(std::string entry) {
@@ -475,7 +475,7 @@ bool is_scale_name(std::string_view name) {
   if (parts.known == nullptr || parts.known->end == "scale") return false;
   if (parts.known->end == "_scale" && !parts.is_of_weight) return false;  // layer_scale, logit_scale
   constexpr std::array kScales{Role::kScale, Role::kSecondScale, Role::kActivationScale, Role::kCacheScale};
-  return std::ranges::find(kScales, parts.known->role) != kScales.end();
+  return contains(kScales, parts.known->role);
 }
 
 std::string_view quantized_form_name(QuantizedForm form) {
@@ -504,7 +504,7 @@ std::string_view quantized_form_name(QuantizedForm form) {
 
 bool is_plain_float(DType dtype) {
   constexpr std::array kPlain{DType::kFloat16, DType::kBfloat16, DType::kFloat32, DType::kFloat64};
-  return std::ranges::find(kPlain, dtype) != kPlain.end();
+  return contains(kPlain, dtype);
 }
 
 QuantizedPart find_quantized(const Catalog& catalog, const QuantizationFacts& facts) {

@@ -9,6 +9,7 @@
 #include <span>
 #include <utility>
 
+#include "libshard/core/contains.h"
 #include "libshard/core/error.h"
 #include "libshard/export/adapter.h"
 
@@ -74,11 +75,6 @@ constexpr std::array<std::string_view, 11> kOtherWords{"optimizer", "optimizers"
 
 /// The limit on nested containers that are searched.
 constexpr std::size_t kMostDepth = 8;
-
-template <class List>
-bool contains(const List& list, std::string_view word) {
-  return std::ranges::find(list, word) != list.end();
-}
 
 std::string_view first_part(std::string_view name) { return name.substr(0, name.find('.')); }
 

@@ -4,6 +4,7 @@
 #include <numeric>
 #include <optional>
 
+#include "libshard/core/contains.h"
 #include "shardtorch/dtensor/operators.h"
 #include "shardtorch/errors.h"
 
@@ -46,8 +47,6 @@ Sizes reduced_dims(const OperatorCall& call) {
   }
   return dims;
 }
-
-bool contains(const Sizes& dims, std::int64_t dim) { return std::ranges::find(dims, dim) != dims.end(); }
 
 /// Whether each rank has elements of these dimensions. Maxima and minima of none do not exist.
 bool have_all_elements(const OperatorCall& call, const Sizes& dims) {

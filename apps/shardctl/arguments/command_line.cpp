@@ -17,6 +17,7 @@
 #include "apps/shardctl/arguments/option_tree.h"
 #include "apps/shardctl/request/command_text.h"
 #include "libshard/core/ascii.h"
+#include "libshard/core/contains.h"
 #include "libshard/core/nearest.h"
 #include "libshard/core/parse_number.h"
 #include "libshard/io/small_text.h"

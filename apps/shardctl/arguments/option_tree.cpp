@@ -9,6 +9,7 @@
 
 #include "apps/shardctl/session/device.h"
 #include "formats/registry.h"
+#include "libshard/core/contains.h"
 #include "libshard/ranks/launch.h"
 
 namespace shard::app {

@@ -3,7 +3,6 @@
 #pragma once
 
 #include <CLI/CLI.hpp>
-#include <algorithm>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -54,11 +53,6 @@ bool concerns_one_process(const CLI::Option& option);
 std::vector<std::string> long_names(const CLI::App& app);
 /// The long names of the options of all verbs.
 std::vector<std::string> all_long_names();
-
-template <class List>
-bool contains(const List& list, std::string_view word) {
-  return std::find(list.begin(), list.end(), word) != list.end();
-}
 
 /// CLI11's message with a small first letter, to follow other words in a line.
 std::string lower_first(std::string text);

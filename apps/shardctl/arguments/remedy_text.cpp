@@ -10,6 +10,7 @@
 #include "apps/shardctl/arguments/verb.h"
 #include "apps/shardctl/request/command_text.h"
 #include "libshard/catalog/selection/glob.h"
+#include "libshard/core/contains.h"
 #include "libshard/io/paths.h"
 
 namespace shard::app {

@@ -9,6 +9,7 @@
 
 #include "libshard/core/ascii.h"
 #include "libshard/core/box.h"
+#include "libshard/core/contains.h"
 
 namespace shard {
 
@@ -66,12 +67,8 @@ namespace {
 
 constexpr std::array kKinds{FlatKind::kZero12, FlatKind::kZero3, FlatKind::kFsdp1, FlatKind::kMcoreBucket};
 
-bool is_in(const std::vector<std::string>& names, std::string_view name) {
-  return std::ranges::find(names, name) != names.end();
-}
-
 bool is_variable(const MapDocument& document, const std::string& name) {
-  return std::ranges::find(document.vars, name, &MapVariable::name) != document.vars.end();
+  return contains(document.vars, name, &MapVariable::name);
 }
 
 /// Reads the names of the buffers of one state; an empty `state` is the model. A buffer contains many tensors, so its
@@ -142,7 +139,7 @@ void read_shapes(const JsonPlace& place, MapFlatten& flatten) {
 void check_flatten(const JsonPlace& place, const MapFlatten& flatten, const MapDocument& document) {
   if (flatten.families.empty()) throw JsonPlace::wrong(place.where() + " has neither stored nor states");
   for (const FlatFamily& family : flatten.families) {
-    const bool has_buckets = is_in(family.stored.placeholders(), "bucket");
+    const bool has_buckets = contains(family.stored.placeholders(), "bucket");
     if (has_buckets && flatten.kind != FlatKind::kMcoreBucket) {
       throw JsonPlace::wrong(place.where() + ": {bucket} is for the kind mcore_bucket").found(family.stored.text());
     }
@@ -336,7 +333,7 @@ void check_placeholders(const MapRule& rule, const MapDocument& document) {
   for (const MapStack& stack : rule.stack) stored.push_back(stack.index);
   const auto check = [&](const std::vector<std::string>& names, const std::vector<std::string>& others) {
     for (const std::string& name : names) {
-      if (is_in(others, name) || is_variable(document, name)) continue;
+      if (contains(others, name) || is_variable(document, name)) continue;
       throw JsonPlace::wrong(fmt::format("{}: '{{{}}}' appears on only one side", rule.where, name));
     }
   };
@@ -348,7 +345,7 @@ void check_placeholders(const MapRule& rule, const MapDocument& document) {
     if (rule.block) check(rule.block->of[number].placeholders(), segment.placeholders());
   }
   for (const MapStack& stack : rule.stack) {
-    if (!is_in(rule.stored.placeholders(), stack.index)) continue;
+    if (!contains(rule.stored.placeholders(), stack.index)) continue;
     throw JsonPlace::wrong(fmt::format("{}: the name of the stacked tensors has '{{{}}}'", rule.where, stack.index));
   }
 }

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "libshard/core/contains.h"
 #include "libshard/core/error.h"
 #include "libshard/map/documents/document_rules.h"
 #include "libshard/map/documents/wrong.h"
@@ -42,7 +43,7 @@ void for_each_name(MapRule& rule, Change&& change) {
 
 void fill_in(NameTemplate& names, const MapDocument& document, const MapVariables& variables) {
   for (const MapVariable& variable : document.vars) {
-    if (std::ranges::find(names.placeholders(), variable.name) == names.placeholders().end()) continue;
+    if (!contains(names.placeholders(), variable.name)) continue;
     const MapValue* const value = variables.find(variable.name);
     if (value == nullptr) throw variables.missing(variable.name);
     names = names.with(variable.name, NameTemplate::plain(text_of(*value)));
@@ -52,8 +53,7 @@ void fill_in(NameTemplate& names, const MapDocument& document, const MapVariable
 /// Stacks an index in the rules whose stored names contain its placeholder.
 void stack_index(const std::string& index, std::vector<MapRule>& rules) {
   for (MapRule& rule : rules) {
-    const std::vector<std::string>& names = rule.stored.placeholders();
-    if (std::ranges::find(names, index) == names.end()) continue;
+    if (!contains(rule.stored.placeholders(), index)) continue;
     rule.stored = rule.stored.without(index);
     for (NameTemplate& other : rule.others) other = other.without(index);
     for (MapStack& entry : rule.stack) ++entry.dim;
@@ -144,13 +144,13 @@ void lay_in_buffers(MapDocument& document, const MapVariables& variables, std::s
 /// Restricts a rule to the ranks that write its entry of `files`.
 void leave_to_writers(MapRule& rule, const std::string& state, const MapDocument& document) {
   const auto holds = [&](const MapFiles& files) {
-    return state.empty() ? files.states.empty() : std::ranges::find(files.states, state) != files.states.end();
+    return state.empty() ? files.states.empty() : contains(files.states, state);
   };
   auto files = std::ranges::find_if(document.files, holds);
   if (files == document.files.end()) files = document.files.begin();
   if (files == document.files.end()) return;
   for (const MapOn& writer : files->writer) {
-    if (std::ranges::find(rule.on, writer.axis, &MapOn::axis) == rule.on.end()) rule.on.push_back(writer);
+    if (!contains(rule.on, writer.axis, &MapOn::axis)) rule.on.push_back(writer);
   }
 }
 
