@@ -9,6 +9,7 @@
 #include "formats/parts/zip/zip.h"
 #include "formats/registry.h"
 #include "libshard/core/ascii.h"
+#include "libshard/core/contains.h"
 #include "libshard/core/error.h"
 #include "libshard/io/paths.h"
 #include "libshard/io/small_text.h"
@@ -173,7 +174,7 @@ constexpr std::string_view kTar = "a tar archive";
 /// True for a usual name of a compressed tar archive; NeMo's archives end in .nemo.
 bool is_packed_tar(std::string_view path) {
   constexpr std::array kEnds{".tgz"sv, ".nemo"sv, ".tar.gz"sv, ".tar.bz2"sv, ".tar.xz"sv, ".tar.zst"sv};
-  return std::ranges::any_of(kEnds, [&](std::string_view end) { return path.ends_with(end); });
+  return ends_in_any(path, kEnds);
 }
 
 /// The kind of a tar archive, which POSIX marks at byte 257; empty for other files. Its first member tells torch 0.1's.

@@ -101,9 +101,7 @@ std::string loaded_weights(const SourceStore& store, const std::string& folder, 
   }
   const std::string index = join_path(folder, set.index);
   const std::vector<std::string> listed = hf_index::read_weight_map(*store.open(index)).files;
-  const auto exists = [&](const std::string& name) {
-    return store.status(join_path(folder, name)).kind != FileKind::kAbsent;
-  };
+  const auto exists = [&](const std::string& name) { return store.exists(join_path(folder, name)); };
   if (!listed.empty() && std::ranges::none_of(listed, exists)) return {};
   return loader_format(set.suffix).detect({&store, {index}}) ? index : folder;
 }

@@ -77,8 +77,7 @@ constexpr std::array<std::string_view, 3> kEnds{".py", ".tiktoken", ".jinja"};
 
 bool is_model_file(std::string_view name) {
   if (name.starts_with('.')) return false;
-  return contains(kNames, name) ||
-         std::ranges::any_of(kEnds, [&](std::string_view end) { return name.ends_with(end); });
+  return contains(kNames, name) || ends_in_any(name, kEnds);
 }
 
 /// Whether a name from the source may be used in the output. It may begin with '_', as __init__.py does.

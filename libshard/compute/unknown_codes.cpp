@@ -9,6 +9,7 @@
 #include <string_view>
 
 #include "libshard/core/checked.h"
+#include "libshard/core/contains.h"
 
 namespace shard {
 
@@ -107,7 +108,7 @@ bool is_beside_weight(std::string_view name) {
       ".hadamard_matrix", ".spinquant_r1_type", ".spinquant_r4_type",  // AutoRound
       ".channel_scales",                                               // ParoQuant
   };
-  return std::ranges::any_of(kEnds, [&](std::string_view end) { return name.ends_with(end); });
+  return ends_in_any(name, kEnds);
 }
 
 std::string beside_weight_text(std::string_view name) {

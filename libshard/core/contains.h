@@ -1,9 +1,10 @@
-/// \file contains: std::ranges::contains of C++23.
+/// \file Questions about lists: contains is std::ranges::contains of C++23.
 #pragma once
 
 #include <algorithm>
 #include <functional>
 #include <ranges>
+#include <string_view>
 
 namespace shard {
 
@@ -11,6 +12,10 @@ namespace shard {
 template <std::ranges::input_range List, class Item, class Projection = std::identity>
 constexpr bool contains(const List& list, const Item& item, Projection projection = {}) {
   return std::ranges::find(list, item, projection) != std::ranges::end(list);
+}
+
+inline bool ends_in_any(std::string_view name, const auto& suffixes) {
+  return std::ranges::any_of(suffixes, [&](std::string_view suffix) { return name.ends_with(suffix); });
 }
 
 }  // namespace shard

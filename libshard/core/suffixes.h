@@ -2,9 +2,10 @@
 /// Suffixes of files with tensors. Pure.
 #pragma once
 
-#include <algorithm>
 #include <array>
 #include <string_view>
+
+#include "libshard/core/contains.h"
 
 namespace shard {
 
@@ -17,10 +18,6 @@ inline constexpr std::array<std::string_view, 2> kHdf5Suffixes{".h5", ".hdf5"};
 /// Files of tensors in other programs' formats, and items of a checkpoint's folder.
 inline constexpr std::array<std::string_view, 7> kOtherWeightsSuffixes{".distcp", ".gguf", ".keras", ".msgpack",
                                                                        ".npz",    ".onnx", ".ot"};
-
-inline bool ends_in_any(std::string_view name, const auto& suffixes) {
-  return std::ranges::any_of(suffixes, [&](std::string_view suffix) { return name.ends_with(suffix); });
-}
 
 /// True for the name of a file with a model's tensors, in any program's format.
 inline bool is_weights_name(std::string_view name) {

@@ -2,10 +2,10 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <array>
 #include <set>
 
+#include "libshard/core/contains.h"
 #include "libshard/core/split.h"
 
 namespace shard {
@@ -22,10 +22,7 @@ std::string joined_parts(const std::vector<std::string_view>& parts) {
   return name;
 }
 
-bool has_part(std::string_view name, std::string_view part) {
-  const std::vector<std::string_view> parts = split(name, '.');
-  return std::ranges::find(parts, part) != parts.end();
-}
+bool has_part(std::string_view name, std::string_view part) { return contains(split(name, '.'), part); }
 
 /// The part of a name after PEFT's wrapper. The whole name if it is not in a wrapper.
 std::string_view inside_wrapper(std::string_view name) {
@@ -70,7 +67,7 @@ bool is_lora_of_other_tool(std::string_view name) {
   constexpr std::array<std::string_view, 9> kEnds{".lora_down.weight", ".lora_up.weight",   ".lora.down.weight",
                                                   ".lora.up.weight",   "_lora.down.weight", "_lora.up.weight",
                                                   ".hada_w1_a",        ".lokr_w1",          ".lokr_w1_a"};
-  return std::ranges::any_of(kEnds, [&](std::string_view end) { return name.ends_with(end); });
+  return ends_in_any(name, kEnds);
 }
 
 Error refused_names_of_other_tool(std::string_view name) {
