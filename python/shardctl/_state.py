@@ -71,10 +71,10 @@ def _is_extra(name: str) -> bool:
     return name.rpartition(".")[2] == "_extra_state"
 
 
-def _leaves(value: Any, name: str, replace: Callable[[Any], None]) -> Iterator[_Leaf]:
+def _leaves(value: Any, name: Optional[str], replace: Callable[[Any], None]) -> Iterator[_Leaf]:
     """The leaves of dicts, lists and tuples, by their keys and indices joined by dots. Leaves are also empty containers, sizes
-    of torch, and the extra state of a module."""
-    if _is_extra(name):
+    of torch, and the extra state of a module. `name` is None for a whole state."""
+    if name is not None and _is_extra(name):
         yield _Leaf(name, value, replace, True)
         return
     items: Any
@@ -83,7 +83,7 @@ def _leaves(value: Any, name: str, replace: Callable[[Any], None]) -> Iterator[_
     elif isinstance(value, (list, tuple)) and value and not _is_size(value):
         items = enumerate(value)
     else:
-        yield _Leaf(name, value, replace)
+        yield _Leaf(name or "", value, replace)
         return
     own: Any = list(value) if isinstance(value, tuple) else value
 
@@ -96,7 +96,7 @@ def _leaves(value: Any, name: str, replace: Callable[[Any], None]) -> Iterator[_
         return put
 
     for key, each in list(items):
-        yield from _leaves(each, f"{name}.{key}" if name else str(key), set_item(key))
+        yield from _leaves(each, str(key) if name is None else f"{name}.{key}", set_item(key))
 
 
 def _is_size(value: object) -> bool:
@@ -151,7 +151,7 @@ def _whole(found: dict[str, Any], like: Any, name: str) -> Any:
     are split at their dots into dicts, and into lists if the keys are 0, 1, 2, ... `name` is the value's name, for errors.
     Raises Unsupported if a name continues one of another leaf, or is nested too deeply."""
     root = [_copy_of_containers(like)]
-    leaves = list(_leaves(root[0], "", lambda value: root.__setitem__(0, value)))
+    leaves = list(_leaves(root[0], None, lambda value: root.__setitem__(0, value)))
     if len(leaves) == len(found) and all(leaf.name in found for leaf in leaves):
         for leaf in leaves:
             leaf.replace(found[leaf.name])
@@ -436,7 +436,7 @@ def _load(checkpoint: Checkpoint, target: Any, strict: bool, assign: bool, cast:
     is_module = _is_module(target)
     _check_kind(target)
     state = target.state_dict() if is_module else target
-    leaves = list(_leaves_of_module(target, state) if is_module else _leaves(state, "", _no_root))
+    leaves = list(_leaves_of_module(target, state) if is_module else _leaves(state, None, _no_root))
     loading = _Loading(checkpoint, leaves, prefix, assign, cast)
     unexpected = loading.unexpected(leaves)
     if is_module:
