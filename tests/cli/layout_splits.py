@@ -154,6 +154,10 @@ def test_kinds_of_rank_files() -> None:
     even = write_layout({"tp": 2}, [{"match": "a", "shard": [{"axis": "tp", "dim": 0, "split": "even"}]}])
     run("split", "model.safetensors", "-o", "dtensors", "--to", "torch-ranks", "--as", "dtensor", "--layout", even, "--force")
     run("diff", "dtensors", "model.safetensors")
+    one = write_layout({"dp": 2, "tp": 1}, [{"match": "a", "shard": [{"axis": "tp", "dim": 0}, {"axis": "dp", "dim": 0}]}])
+    for kind in ("plain", "dtensor"):  # The order of an axis with one rank does not matter.
+        run("split", "model.safetensors", "-o", "ordered", "--to", "torch-ranks", "--as", kind, "--layout", one, "--force")
+        run("diff", "ordered", "model.safetensors")
 
 
 def test_refusals() -> None:

@@ -72,12 +72,15 @@ std::vector<Placement> resolved(std::span<const Placement> placements, int dims)
 
 /// Whether the sharding is equivalent to one with the slowest axis first, as placements define them. If each dimension
 /// is sharded by one axis, the order does not matter. For a dimension of several axes, the order must be that of the
-/// mesh, because a part of a part depends on it: 5 elements over axes of 2 and 3 are not those over 3 and 2.
+/// mesh, because a part of a part depends on it: 5 elements over axes of 2 and 3 are not those over 3 and 2. An axis
+/// with one rank divides nothing.
 bool cuts_slowest_first(const Sharding& words, std::span<const std::size_t> order) {
   std::map<int, std::size_t> last;
   for (const std::size_t axis : order) {
-    if (words.placements[axis].kind == Placement::kReplicate) continue;
-    const auto [entry, is_new] = last.try_emplace(words.placements[axis].dim, axis);
+    const Placement& placement = words.placements[axis];
+    const bool divides = words.mesh[axis].size > 1 || placement.split == CutRule::kWidths;
+    if (placement.kind == Placement::kReplicate || !divides) continue;
+    const auto [entry, is_new] = last.try_emplace(placement.dim, axis);
     if (!is_new && entry->second > axis) return false;
     entry->second = axis;
   }
