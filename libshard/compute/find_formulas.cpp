@@ -254,6 +254,7 @@ class ModuleFormula {
     } else {
       set_grid();
     }
+    if (!scale().name.ends_with("_inv")) round_as_scales();  // transformers computes FP8 blocks in float32.
     if (second_ != kNone) throw unsupported("it has scales of two levels");
     if (kind == CodeKind::kSigned) {
       codes_.range_bits = stated_.bits_of_groups(codes_.columns, codes_.scales.grid.block_columns);

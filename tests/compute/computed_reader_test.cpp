@@ -4,6 +4,7 @@
 
 #include <array>
 #include <cmath>
+#include <numeric>
 #include <random>
 #include <thread>
 
@@ -257,6 +258,26 @@ TEST(Dequantized, ColumnsMayHaveGroupsInAnyOrder) {
 
 /// Rounds to float16 first, as the tools do that compute in the dtype of the scales.
 float through_half(float value) { return Float16::decode(Float16::encode(value)); }
+
+TEST(Dequantized, BytesRoundToTheDtypeOfTheirScales) {
+  std::vector<std::int8_t> codes(256);
+  std::iota(codes.begin(), codes.end(), std::int8_t{-128});
+  const std::uint16_t scale = Float16::encode(0.0137F);
+  for (const bool is_float16 : {true, false}) {
+    Stored stored;
+    stored.add("a.weight", DType::kInt8, {1, 256}, codes);
+    if (is_float16) stored.add("a.weight_scale", kF16, {1}, std::vector<std::uint16_t>{scale});
+    if (!is_float16) stored.add("a.weight_scale", kF32, {1}, std::vector<float>{Float16::decode(scale)});
+    const std::vector<float> values = read_bfloat16(*opened(stored), "a.weight");
+    int twice_rounded = 0;
+    for (std::size_t i = 0; i < values.size(); ++i) {
+      const float exact = static_cast<float>(codes[i]) * Float16::decode(scale), half = through_half(exact);
+      EXPECT_EQ(values[i], rounded(is_float16 ? half : exact)) << i;
+      twice_rounded += rounded(half) != rounded(exact) ? 1 : 0;
+    }
+    EXPECT_GT(twice_rounded, 0);
+  }
+}
 
 TEST(Dequantized, AwqIsTransposedAndRoundsToTheDtypeOfItsScales) {
   Random random(7);

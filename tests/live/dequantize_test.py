@@ -122,7 +122,7 @@ class Dequantize(unittest.TestCase):
         from compressed_tensors.quantization import preset_name_to_scheme
 
         weight = self.noise(40, 96)
-        for dtype in (torch.float32, torch.bfloat16):
+        for dtype in (torch.float32, torch.bfloat16, torch.float16):
             channel = (weight.abs().amax(1, keepdim=True) / 448).to(dtype)
             self.compressed("float-quantized", preset_name_to_scheme("FP8_DYNAMIC", ["Linear"]), weight.to(dtype), weight_scale=channel)
             tensor = (weight.abs().amax().reshape(1) / 448).to(dtype)
@@ -136,8 +136,9 @@ class Dequantize(unittest.TestCase):
         from compressed_tensors.quantization import preset_name_to_scheme
 
         weight = self.noise(40, 96)
-        self.compressed("int-quantized", preset_name_to_scheme("W8A8", ["Linear"]), weight,
-                        weight_scale=weight.abs().amax(1, keepdim=True) / 127.5)
+        for dtype in (torch.float32, torch.bfloat16, torch.float16):
+            self.compressed("int-quantized", preset_name_to_scheme("W8A8", ["Linear"]), weight.to(dtype),
+                            weight_scale=(weight.abs().amax(1, keepdim=True) / 127.5).to(dtype))
 
     @needs_compressed
     def test_fp4_and_mx(self):
