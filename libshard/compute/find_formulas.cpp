@@ -71,6 +71,7 @@ class ModuleFormula {
     make_codes();
     if (const auto at = find_wrong_dtype(catalog_, codes_)) throw wrong(*at, kWrongDtype);
     if (repeated_ != kNone) throw wrong(repeated_, "another tensor of its module has the same meaning");
+    if (group_index_ != kNone && !codes_.row_group && !codes_.column_group) throw unsupported("it has a group index");
     if (beside_ != kNone) throw unsupported(beside_weight_text(at(beside_).name));
     if (facts_.transforms_inputs) throw unsupported("the configuration states that the model rotates its inputs");
     if (const std::string text = stated_.contradiction(module_, codes_); !text.empty()) throw wrong(weight_, text);
