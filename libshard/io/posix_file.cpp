@@ -263,13 +263,21 @@ std::optional<std::vector<std::string>> list(Descriptor folder) {
   return names;
 }
 
+namespace {
+
+constexpr const char* kRaiseLimit = "raise the limit of open files (ulimit -n)";
+
+bool is_open_files_limit(int error_number) { return error_number == EMFILE || error_number == ENFILE; }
+
+}  // namespace
+
 void fail_reading(const std::string& path, const char* doing, int error_number) {
   if (error_number == ENOMEM) throw std::bad_alloc();
-  const bool is_limit = error_number == EMFILE || error_number == ENFILE;  // Not a property of this file.
+  const bool is_limit = is_open_files_limit(error_number);  // Not a property of this file.
   Error error(is_limit ? ErrorCode::kResource : ErrorCode::kNotFound,
               fmt::format("{}: {}", doing, text_of(error_number)));
   error.in_file(path);
-  if (is_limit) error.hint("raise the limit of open files (ulimit -n)");
+  if (is_limit) error.hint(kRaiseLimit);
   if (error_number == ENOENT || error_number == ENOTDIR || error_number == ELOOP)
     error.of_kind(FindingKind::kMissingFile);
   if (error_number == EACCES || error_number == EPERM) error.hint("check the permissions of the file and its folders");
@@ -285,6 +293,7 @@ void fail_writing(const std::string& path, const char* doing, int error_number) 
   if (error_number == EFBIG) what = "file too large for the file system or for this process (ulimit -f)";
   Error error(ErrorCode::kResource, fmt::format("{}: {}", doing, what != nullptr ? what : text_of(error_number)));
   error.in_file(path);
+  if (is_open_files_limit(error_number)) error.hint(kRaiseLimit);
   if (error_number == ENOSPC || error_number == EDQUOT) error.hint("free some space, or write to another disk");
   if (error_number == EACCES || error_number == EPERM || error_number == EROFS) {
     error.hint("choose a folder that you may write to");

@@ -141,9 +141,10 @@ class PosixFolder final : public LocalFolder {
     if (::mkdirat(fd(), name.c_str(), 0700) != 0) fail_making(name, "cannot create the folder");
     Descriptor made = open_at(fd(), name, kFolderFlags | O_NOFOLLOW);
     if (!made.valid() && errno == ENOENT) return nullptr;
-    if (!made.valid()) fail_writing(path_of(name), "cannot open the new folder", errno);
+    if (!made.valid()) fail_made(name, "cannot open the new folder");
     const auto entries = posix::list(open_at(made.get(), ".", kFolderFlags));
-    if (!entries || !entries->empty() || !is_ours(made.get())) {
+    if (!entries) fail_made(name, "cannot list the new folder");
+    if (!entries->empty() || !is_ours(made.get())) {
       throw Error(ErrorCode::kResource, "cannot use the new folder: another one took its name").in_file(path_of(name));
     }
     return make_folder_handle(std::move(made), path_of(name));
@@ -229,6 +230,12 @@ class PosixFolder final : public LocalFolder {
  private:
   int fd() const { return descriptor_.get(); }
   std::string path_of(const std::string& name) const { return join_path(path(), name); }
+  /// Removes the new folder, unless another process has put something into it.
+  [[noreturn]] void fail_made(const std::string& name, const char* doing) const {
+    const int error_number = errno;
+    ::unlinkat(fd(), name.c_str(), AT_REMOVEDIR);
+    fail_writing(path_of(name), doing, error_number);
+  }
   [[noreturn]] void fail_making(const std::string& name, const char* doing) const {
     if (errno != EEXIST) fail_writing(path_of(name), doing, errno);
     throw Error(ErrorCode::kExists, fmt::format("{}: it exists already", doing)).in_file(path_of(name));

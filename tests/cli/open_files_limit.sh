@@ -10,3 +10,12 @@ for line in "verify cut" "gather cut -o made.safetensors" "repair cut -o made"; 
   holds err "ulimit -n"
 done
 [ ! -e made ] && [ ! -e made.safetensors ] || fail "something was written"
+
+# Wherever the limit is reached while the output is made, the message names it.
+for most in $(seq 7 20); do
+  code=0
+  (ulimit -n "$most" && "$SHARDCTL" split cut -o made --shards 3 -j 1 >out 2>err) || code=$?
+  [ "$code" = 0 ] || [ "$code" = 6 ] || fail "ulimit -n $most: exit $code"
+  [ "$code" = 0 ] || holds err "ulimit -n"
+  rm -rf made
+done

@@ -433,7 +433,7 @@ std::vector<std::string> named_inputs(const CommonOptions& common, const Request
   return inputs;
 }
 
-/// The status of a path; that of a missing one if there is an error, which whoever opens it reports.
+/// The status of a path. If it is unknown, that of a missing file, because opening the file reports the error.
 FileStatus status_if_known(const LocalDisk& fs, const std::string& path) {
   try {
     return fs.status(path);
