@@ -9,12 +9,14 @@
 #include <cstdint>
 #include <cstdlib>
 #include <fstream>
+#include <future>
 #include <memory>
 #include <optional>
 #include <string>
 #include <thread>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
+#include <utility>
 
 #include "libshard/core/error.h"
 #include "libshard/core/random_bytes.h"
@@ -89,9 +91,21 @@ c10d::TCPStoreOptions store_options(const Launch& launch, int port, std::chrono:
   return options;
 }
 
+/// Connects to the store of rank 0. torch waits without limit for its first answer. If a different program listens
+/// there, none comes, so a separate thread connects.
 c10::intrusive_ptr<c10d::TCPStore> client(const Launch& launch, const std::string& host, int port,
                                           std::chrono::milliseconds timeout) {
-  return c10::make_intrusive<c10d::TCPStore>(host, store_options(launch, port, timeout));
+  using Store = c10::intrusive_ptr<c10d::TCPStore>;
+  constexpr std::chrono::seconds kMore{2};  // If nothing listens there, torch's own error comes first.
+  std::packaged_task<Store()> task([host, options = store_options(launch, port, timeout)] {
+    return c10::make_intrusive<c10d::TCPStore>(host, options);
+  });
+  std::future<Store> store = task.get_future();
+  std::thread(std::move(task)).detach();
+  if (store.wait_for(timeout + kMore) == std::future_status::ready) return store.get();
+  throw Error(ErrorCode::kPeer,
+              "cannot connect to rank 0: the program at " + host + ":" + std::to_string(port) + " does not answer")
+      .because("it may be a different program that uses this port");
 }
 
 /// A name that means this host on every host. Other names may resolve to a loopback address on their own host.
@@ -132,8 +146,8 @@ std::string random_token() {
 std::string meeting_folder(const Launch& launch) {
   if (!launch.session_folder.empty()) return launch.session_folder;
   const char* const temporary = std::getenv("TMPDIR");
-  const std::string folder = std::string(temporary != nullptr ? temporary : "/tmp") + "/shardctl-" +
-                             std::to_string(getuid()) + "-" +
+  const std::string folder = std::string(temporary != nullptr && *temporary != '\0' ? temporary : "/tmp") +
+                             "/shardctl-" + std::to_string(getuid()) + "-" +
                              (launch.launcher == Launcher::kSlurm ? launch.job : std::to_string(getppid()));
   struct stat status {};
   const bool is_there = mkdir(folder.c_str(), 0700) == 0 || lstat(folder.c_str(), &status) == 0;

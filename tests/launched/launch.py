@@ -107,6 +107,16 @@ def check_missing_rank(checks: h.Checks, work: Path) -> None:
     checks.that(result.seconds >= 2, f"absent ranks are waited for, {result.seconds:.2f} of 2 s", result)
 
 
+def check_stranger(checks: h.Checks, work: Path) -> None:
+    """A program that accepts connections at the address of rank 0, and never answers."""
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        here = f"127.0.0.1:{silent.getsockname()[1]}"
+        options = ["--rank", "1", "--world-size", "2", "--rdzv", here, "--timeout", "2"]
+        result = h.run(h.alone(), ["digest", "model.safetensors", *options], cwd=work)
+    checks.that(result.code == 7 and f"the program at {here} does not answer" in result.err, "a stranger: exit 7", result)
+    checks.that(result.seconds < 12, f"a stranger: in time ({result.seconds:.1f} s)", result)
+
+
 def check_other_files(checks: h.Checks, work: Path) -> None:
     """Ranks that find different checkpoints under the same path."""
     (work / "other").mkdir()
@@ -177,6 +187,7 @@ def main() -> None:
         check_options(checks, work)
         check_settings(checks, work)
         check_missing_rank(checks, work)
+        check_stranger(checks, work)
         check_other_files(checks, work)
         check_batch_shell(checks, work)
         check_env(checks, work)
