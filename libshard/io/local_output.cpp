@@ -511,9 +511,10 @@ std::unique_ptr<LocalFolder> open_parent(LocalDisk& disk, const Destination& to)
   if (const std::string entry = entry_in_the_way(disk, to.parent); !entry.empty()) {
     throw Error(ErrorCode::kResource, "cannot write the destination: this is not a folder").in_file(entry);
   }
+  const bool is_plain = to.parent.find('\'') == std::string::npos && !to.parent.starts_with('-');  // For a shell.
   throw Error(ErrorCode::kResource, "cannot write the destination: its parent folder does not exist")
       .in_file(to.parent)
-      .hint(fmt::format("mkdir -p '{}'", to.parent));
+      .hint(is_plain ? fmt::format("mkdir -p '{}'", to.parent) : "create this folder first");
 }
 
 class LocalStore final : public OutputStore {

@@ -276,6 +276,13 @@ TEST_F(CommandLine, RepeatsTheLineForHints) {
   EXPECT_EQ(repeat_command(typed, "--objects drop"), "shardctl gather 'my ckpt' -o out --objects drop -- 'it'\\''s'");
 }
 
+TEST(ShellQuoted, WordsOfAnyBytesCanBePasted) {
+  EXPECT_EQ(shell_quoted("a.pt"), "a.pt");
+  EXPECT_EQ(shell_quoted(""), "''");
+  EXPECT_EQ(shell_quoted("\xC3\xA4 b"), "'\xC3\xA4 b'");
+  EXPECT_EQ(shell_quoted("a\nb'\\\xFF"), R"($'a\x0ab\'\\\xff')");
+}
+
 TEST(HelpText, NamesSharedOptionsAndDescribesThemOnDemand) {
   const std::string brief = help_text(find_verb("split"), false), all = help_text(find_verb("split"), true);
   EXPECT_NE(brief.find("'shardctl help split --all'"), std::string::npos);

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <array>
 
+#include "apps/shardctl/text/printable.h"
+
 namespace shard::app {
 namespace {
 
@@ -28,11 +30,27 @@ std::string_view single_option(std::string_view word) {
   return found == kSingleInHints.end() ? std::string_view() : *found;
 }
 
+/// The word in the form $'...', which bash and zsh know. Bytes that a message cannot show are hexadecimal.
+std::string escaped_and_quoted(const std::string& word) {
+  constexpr std::string_view kDigits = "0123456789abcdef";
+  std::string quoted = "$'";
+  for (const char c : word) {
+    const auto byte = static_cast<unsigned char>(c);
+    if (byte < 0x20 || byte > 0x7E) {
+      quoted += {'\\', 'x', kDigits[byte >> 4], kDigits[byte & 15]};
+    } else {
+      quoted += c == '\'' || c == '\\' ? std::string{'\\', c} : std::string(1, c);
+    }
+  }
+  return quoted + "'";
+}
+
 }  // namespace
 
 std::string shell_quoted(const std::string& word) {
   constexpr std::string_view kSafe = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_./=:,+@%";
   if (!word.empty() && word.find_first_not_of(kSafe) == std::string::npos) return word;
+  if (printable(word) != word) return escaped_and_quoted(word);
   std::string quoted = "'";
   for (const char c : word) quoted += c == '\'' ? std::string("'\\''") : std::string(1, c);
   return quoted + "'";
