@@ -41,6 +41,14 @@ holds out "warning extra_file consolidated.safetensors"
 expect 0 digest d -q
 is_empty err
 
+# transformers prefers the single file that has the index's name.
+entry d/model.safetensors c
+expect 0 gather d -o x -f
+holds err "transformers reads model.safetensors instead of the files in model.safetensors.index.json"
+expect 0 verify d
+holds out "warning extra_file model.safetensors: the index does not name this file: transformers reads it instead"
+rm d/model.safetensors
+
 # Many other files are one warning.
 touch d/{a,b,c,d,e,f,g}.txt
 expect 0 gather d -o x -f

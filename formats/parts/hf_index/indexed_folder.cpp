@@ -27,6 +27,17 @@ Error listed_but_missing(std::string_view name, const std::string& path) {
       .of_kind(FindingKind::kMissingFile);
 }
 
+/// The name that the weights of an index have in one file: model.safetensors for model.safetensors.index.json.
+std::string_view single_file_of(std::string_view index) {
+  return index.ends_with(kIndexEnd) ? index.substr(0, index.size() - kIndexEnd.size()) : std::string_view();
+}
+
+/// The file beside the index that transformers reads instead of those in the index. (diffusers prefers the index.)
+std::string_view preferred_to(std::string_view index) {
+  const std::string_view single = single_file_of(index);
+  return single == "model.safetensors" || single == "pytorch_model.bin" ? single : std::string_view();
+}
+
 /// Two sets that differ only in the count or the variant, or null.
 std::pair<const CountedSet*, const CountedSet*> rivals(const std::vector<CountedSet>& sets) {
   const auto same = [](const CountedSet& a, const CountedSet& b) { return a.base == b.base; };
@@ -97,9 +108,7 @@ std::optional<StaleIndex> find_stale(const SourceStore& store, const std::string
   const auto is_missing = [&](const std::string& name) { return !store.exists(join_path(folder, name)); };
   const auto missing = std::ranges::find_if(listed, is_missing);
   if (missing == listed.end()) return std::nullopt;
-  const std::string_view single =
-      index.ends_with(kIndexEnd) ? std::string_view(index).substr(0, index.size() - kIndexEnd.size()) : "";
-  WholeSet whole = whole_set_beside(names, listed, single, suffix);
+  WholeSet whole = whole_set_beside(names, listed, single_file_of(index), suffix);
   if (whole.names.empty()) return std::nullopt;
   Error error(ErrorCode::kNotFound, fmt::format("{} names {}, which is missing", index, *missing));
   error.in_file(folder).of_kind(FindingKind::kMissingFile);
@@ -108,11 +117,12 @@ std::optional<StaleIndex> find_stale(const SourceStore& store, const std::string
   return StaleIndex{std::move(error), std::move(whole), std::ranges::all_of(listed, is_missing)};
 }
 
-Error extra_file(const std::string& name) {
+Error extra_file(const std::string& name, const std::string& index) {
   return Error(ErrorCode::kCorruption, "the index does not name this file")
       .in_file(name)
       .of_kind(FindingKind::kExtraFile)
-      .because("readers of the checkpoint skip it");
+      .because(name == preferred_to(index) ? "transformers reads it instead of the files in the index"
+                                           : "readers of the checkpoint skip it");
 }
 
 Error unlisted_tensor(std::string_view name, const std::string& index) {
@@ -241,12 +251,16 @@ void IndexedFolder::finish(std::vector<std::string>& warnings) {
   }
   std::vector<std::string> outside;
   std::ranges::set_difference(files_.names, map_.files, std::back_inserter(outside));
-  for (const std::string& name : outside) findings_.warn(extra_file(name));
+  for (const std::string& name : outside) findings_.warn(extra_file(name, index_name()));
   for (const std::string& name : unlisted_) findings_.tolerate(unlisted_tensor(name, index_name()));
   const auto warn = [&](const char* what, const std::vector<std::string>& names) {
     if (!names.empty()) warnings.push_back(fmt::format("{}: {}", what, first_names(names)));
   };
   warn("skipped files that the index does not list", outside);
+  if (const std::string single(preferred_to(index_name())); std::ranges::binary_search(outside, single)) {
+    warnings.push_back(
+        fmt::format("transformers reads {} instead of the files in {}; name it to read it", single, index_name()));
+  }
   warn("tensors that the index does not list are read from its files", unlisted_);
   if (!use_.skips_misplaced && !findings_.goes_on()) return;
   std::erase_if(elsewhere_, [this](const std::string& name) { return is_moved(*map_.find(name)); });

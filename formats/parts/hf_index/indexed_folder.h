@@ -47,7 +47,7 @@ std::optional<Error> counted_fault(const std::string& folder, const std::vector<
 std::optional<Error> unnamed_parts(const std::vector<std::string>& names, std::string_view suffix);
 
 /// The finding for a file in the folder that the index does not list.
-Error extra_file(const std::string& name);
+Error extra_file(const std::string& name, const std::string& index);
 /// The finding for a tensor in a listed file that the index does not list.
 Error unlisted_tensor(std::string_view name, const std::string& index);
 /// The finding for a tensor in a different file from the one in the index.
