@@ -48,10 +48,6 @@ std::string key_of_attribute(std::string_view name) {
   return key_of_link(is_marked ? name.substr(1) : name);
 }
 
-std::string part_text(const PathPart& part) {
-  return part.is_index ? std::to_string(part.index) : std::string(part.key());
-}
-
 void EntryPaths::move_to(std::span<const std::string_view> links) {
   const auto parted = std::ranges::mismatch(links_, links);
   const auto same = static_cast<std::size_t>(parted.in1 - links_.begin());

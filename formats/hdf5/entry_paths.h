@@ -33,9 +33,6 @@ std::string attribute_name(std::string_view key);
 /// The inverse of attribute_name.
 std::string key_of_attribute(std::string_view name);
 
-/// A key, or the digits of an index.
-std::string part_text(const PathPart& part);
-
 /// The paths of entries. Entries are in depth-first order, so neighbours share the keys of their parent groups.
 class EntryPaths {
  public:

@@ -48,7 +48,7 @@ std::string shown_form(const Content& content) {
 /// Parts [begin, end) of a path.
 std::vector<std::string> texts_of(const Path& path, std::size_t begin, std::size_t end) {
   std::vector<std::string> texts;
-  for (std::size_t i = begin; i < end; ++i) texts.push_back(part_text(path[i]));
+  for (std::size_t i = begin; i < end; ++i) texts.push_back(path[i].text());
   return texts;
 }
 

@@ -17,7 +17,7 @@ namespace {
 constexpr std::size_t kMaxAttributeName = 65534;  // The length, including a NUL, is stored in 16 bits.
 
 std::string last_key(const Outline::Keys& keys) {
-  return keys.path.empty() ? std::string(keys.name) : part_text(keys.path.back());
+  return keys.path.empty() ? std::string(keys.name) : keys.path.back().text();
 }
 
 /// True for an attribute of a dataset that has a different meaning from an object.
@@ -62,7 +62,7 @@ std::string Outline::encoded(std::string name, std::string_view key) {
 OutgoingNode& Outline::group_of(const Keys& keys) {
   OutgoingNode* group = &root_;
   for (std::size_t i = 0; i + 1 < keys.path.size(); ++i) {
-    const std::string key = part_text(keys.path[i]);
+    const std::string key = keys.path[i].text();
     group = &group->members[encoded(link_name(key), key)];
   }
   return *group;
@@ -74,7 +74,7 @@ std::string Outline::link(const Keys& keys, std::uint32_t dataset, std::string_v
   ++datasets_[dataset].names;
   key_sizes_.insert(key.size());
   std::string path;
-  for (std::size_t i = 0; i + 1 < keys.path.size(); ++i) path += '/' + link_name(part_text(keys.path[i]));
+  for (std::size_t i = 0; i + 1 < keys.path.size(); ++i) path += '/' + link_name(keys.path[i].text());
   return path + '/' + name;
 }
 

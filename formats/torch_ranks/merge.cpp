@@ -218,7 +218,7 @@ class Merge {
     bool is_same = true;
     std::uint32_t whole = stored_of(first);  // The reference for the comparison: an intact copy, if there is one.
     for (const Holder& holder : holders.subspan(1)) {
-      stored.push_back(add_stored(context_, holder, view_of(holder)));
+      stored.push_back(add_stored(context_, holder, holder.view()));
       const std::vector<StoredTensor>& all = context_.catalog.stored;
       if (context_.files.is_lost(all[whole].storage)) whole = stored.back();
       is_same = is_same && is_equal(context_.files, context_.catalog, all[whole], all[stored.back()]);
@@ -241,14 +241,12 @@ class Merge {
     for (std::size_t i = 0; i < stored.size(); ++i) add_whole(holders[i + 1], stored[i], holders[i + 1].rank());
   }
 
-  static const torch_save::TensorView& view_of(const Holder& holder) { return holder.file->plain[holder.leaf->item]; }
-
   std::uint32_t stored_of(std::uint32_t tensor) const {
     return context_.catalog.chunks_of(context_.catalog.tensors[tensor]).front().stored;
   }
 
   std::uint32_t add_plain(const Holder& holder, std::int32_t rank) {
-    return add_whole(holder, add_stored(context_, holder, view_of(holder)), rank);
+    return add_whole(holder, add_stored(context_, holder, holder.view()), rank);
   }
 
   std::uint32_t add_whole(const Holder& holder, std::uint32_t stored, std::int32_t rank) {

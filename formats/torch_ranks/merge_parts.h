@@ -21,6 +21,8 @@ struct Holder {
   const RankLeaf* leaf;
 
   std::int32_t rank() const { return static_cast<std::int32_t>(*file->rank); }
+  /// \pre the leaf is a plain tensor
+  const torch_save::TensorView& view() const { return file->plain[leaf->item]; }
 };
 /// The leaves of one name, by rank.
 using Holders = std::span<const Holder>;

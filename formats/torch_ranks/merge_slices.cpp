@@ -14,7 +14,7 @@ namespace {
 class SliceMerge {
  public:
   SliceMerge(MergeContext& context, Holders holders, const MeshLayout& layout, const MeshLayout::Rule& rule)
-      : context_(context), holders_(holders), order_(rule.order), dims_(view_of(holders.front()).shape.size()) {
+      : context_(context), holders_(holders), order_(rule.order), dims_(holders.front().view().shape.size()) {
     sharding_.mesh = layout.mesh;
     for (Placement placement : rule.placements) {
       if (placement.dim < 0) placement.dim += dims_;
@@ -34,7 +34,7 @@ class SliceMerge {
     for (const Holder& holder : holders_) check_kind(holder);
     const Cut cut{sharding_, order_};
     const Dims shape = whole_shape();
-    const std::uint32_t index = begin_tensor(context_, holders_.front(), view_of(holders_.front()).dtype, shape);
+    const std::uint32_t index = begin_tensor(context_, holders_.front(), holders_.front().view().dtype, shape);
     const std::vector<RankPiece>& pieces = pieces_of(shape, cut);
     for (std::size_t rank = 0; rank < pieces.size(); ++rank) add(holders_[rank], shape, pieces[rank]);
     std::ranges::transform(sharding_.placements, sharding_.placements.begin(), in_dtensor_terms);
@@ -43,10 +43,8 @@ class SliceMerge {
   }
 
  private:
-  static const torch_save::TensorView& view_of(const Holder& holder) { return holder.file->plain[holder.leaf->item]; }
-
   void check_kind(const Holder& holder) const {
-    const torch_save::TensorView &view = view_of(holder), &first = view_of(holders_.front());
+    const torch_save::TensorView &view = holder.view(), &first = holders_.front().view();
     if (view.shape.size() != dims_) {
       throw contradiction(context_, holder, FindingKind::kShapeMismatch,
                           "the slice has a different number of dimensions from others")
@@ -79,7 +77,7 @@ class SliceMerge {
     for (int d = 0; d < dims_; ++d) {
       std::int64_t size = 0;
       for (std::size_t rank = 0; rank < holders_.size(); ++rank) {
-        if (is_first_but_for(d, rank)) size = checked_add(size, view_of(holders_[rank]).shape[d]);
+        if (is_first_but_for(d, rank)) size = checked_add(size, holders_[rank].view().shape[d]);
       }
       shape.push_back(size);
     }
@@ -100,7 +98,7 @@ class SliceMerge {
   }
 
   void check_size(const Holder& holder, Dims shape, const RankPiece& piece) const {
-    const torch_save::TensorView& view = view_of(holder);
+    const torch_save::TensorView& view = holder.view();
     if (!std::ranges::equal(view.shape, piece.local_sizes)) {
       throw contradiction(
           context_, holder, FindingKind::kShapeMismatch,
@@ -113,7 +111,7 @@ class SliceMerge {
 
   void add(const Holder& holder, Dims shape, const RankPiece& piece) {
     check_size(holder, shape, piece);
-    add_pieces(context_, piece, add_stored(context_, holder, view_of(holder)));
+    add_pieces(context_, piece, add_stored(context_, holder, holder.view()));
   }
 
   MergeContext& context_;

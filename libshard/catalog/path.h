@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <iterator>
 #include <span>
+#include <string>
 #include <string_view>
 
 namespace shard {
@@ -25,6 +26,8 @@ struct PathPart {
   static PathPart of_int_key(std::int64_t key);
 
   std::string_view key() const { return is_index ? std::string_view() : std::string_view(characters, size); }
+  /// The key, or the digits of the index.
+  std::string text() const { return is_index ? std::to_string(index) : std::string(key()); }
   /// An integer key equals the index with the same number, because both have the same text in names.
   friend bool operator==(const PathPart& a, const PathPart& b) {
     return a.is_index == b.is_index && (a.is_index ? a.index == b.index : a.key() == b.key());

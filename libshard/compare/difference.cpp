@@ -71,10 +71,6 @@ void to_doubles(DType part, std::span<const std::byte> data, std::vector<double>
   }
 }
 
-bool is_signed(DType dtype) {
-  return dtype == DType::kInt8 || dtype == DType::kInt16 || dtype == DType::kInt32 || dtype == DType::kInt64;
-}
-
 double relative(double distance, double b) {
   return b == 0 ? std::numeric_limits<double>::infinity() : distance / std::abs(b);
 }

@@ -146,6 +146,9 @@ int element_bytes(DType dtype);
 constexpr bool is_float(DType dtype) { return dtype_row(dtype).kind == DTypeClass::kFloat; }
 constexpr bool is_complex(DType dtype) { return dtype_row(dtype).kind == DTypeClass::kComplex; }
 constexpr bool is_integer(DType dtype) { return dtype_row(dtype).kind == DTypeClass::kInteger; }
+constexpr bool is_signed(DType dtype) {
+  return dtype == DType::kInt8 || dtype == DType::kInt16 || dtype == DType::kInt32 || dtype == DType::kInt64;
+}
 constexpr DType component_of(DType dtype) { return dtype_row(dtype).component; }
 /// Whether its elements can be converted: all dtypes except float4, float6, bits, bcomplex32 and quantized types.
 constexpr bool is_castable(DType dtype) { return dtype_row(dtype).is_castable; }

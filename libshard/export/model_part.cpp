@@ -78,10 +78,6 @@ constexpr std::size_t kMostDepth = 8;
 
 std::string_view first_part(std::string_view name) { return name.substr(0, name.find('.')); }
 
-std::string text_of(const PathPart& part) {
-  return part.is_index ? std::to_string(part.index) : std::string(part.key());
-}
-
 bool has_other_word(std::string_view key) {
   while (!key.empty()) {
     const std::size_t end = key.find('_');
@@ -135,7 +131,7 @@ Level look_at(const Catalog& source, std::span<const std::uint32_t> tensors, std
       level.has_dotted_leaves = level.has_dotted_leaves || is_dotted;
       continue;
     }
-    const auto [found, is_new] = group_of.try_emplace(text_of(path[depth]), level.groups.size());
+    const auto [found, is_new] = group_of.try_emplace(path[depth].text(), level.groups.size());
     if (is_new) level.groups.push_back({path[depth], found->first});
     Group& group = level.groups[found->second];
     group.tensors.push_back(index);
@@ -233,7 +229,7 @@ class Search {
 bool is_inside(const Path& path, std::span<const std::string> container) {
   if (path.size() <= container.size()) return false;
   for (std::size_t i = 0; i < container.size(); ++i) {
-    if (text_of(path[i]) != container[i]) return false;
+    if (path[i].text() != container[i]) return false;
   }
   return true;
 }
@@ -352,7 +348,7 @@ void refuse_flat_parameters(const std::vector<ModelTensor>& tensors) {
 }  // namespace
 
 bool is_trainer_state(std::string_view name, const Path& path) {
-  if (path.size() > 1 && is_other_key(text_of(path[0]))) return true;
+  if (path.size() > 1 && is_other_key(path[0].text())) return true;
   return contains(kOthers, first_part(name)) || is_of_chained_optimizer(name);
 }
 

@@ -13,6 +13,12 @@ Error file_too_short(const std::string& name, std::int64_t have, std::int64_t ne
       .of_kind(FindingKind::kTruncated);
 }
 
+Error file_changed(std::string_view name) {
+  return Error(ErrorCode::kCorruption, "cannot use the data: the file changed while it was being read")
+      .in_file(name)
+      .hint("run again when nothing is writing to the source");
+}
+
 std::vector<std::byte> read_metadata(const RandomReader& file, std::int64_t offset_bytes, std::int64_t count,
                                      Arena& arena) {
   try {

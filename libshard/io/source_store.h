@@ -10,6 +10,7 @@
 #include <mutex>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "libshard/core/arena.h"
@@ -82,6 +83,8 @@ inline bool is_same(const FileStatus& a, const FileStatus& b) {
 
 /// The error of read_at if the file `name` ends at byte `have`, and bytes up to `need` were requested.
 Error file_too_short(const std::string& name, std::int64_t have, std::int64_t need);
+/// The error for a file that changed after it was opened.
+Error file_changed(std::string_view name);
 
 /// Stores source checkpoints: a local disk, its in-memory fake, or an object store. Threads: safe.
 class SourceStore {

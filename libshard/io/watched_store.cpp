@@ -21,12 +21,6 @@ namespace {
 constexpr std::size_t kAhead = 64;  ///< Files of a folder that are asked about at one time; fewer than are kept.
 constexpr std::int64_t kFrontBytes = 64 << 10, kEndBytes = 16 << 10;  ///< Read when a file is opened.
 
-Error changed(const std::string& path) {
-  return Error(ErrorCode::kCorruption, "cannot use the data: the file changed while it was being read")
-      .in_file(path)
-      .hint("run again when nothing is writing to the source");
-}
-
 /// The value of `key` in `known`, which `ask` returns the first time. Concurrent callers all receive the first answer.
 template <class Value, class Ask>
 Value asked_once(HashMap<std::string, Value>& known, const std::string& key, std::mutex& mutex, const Ask& ask) {
@@ -252,17 +246,17 @@ void WatchedStore::expect_unchanged() const {
   for_each_index(all.size(), requests_, [&](std::size_t i) {
     const auto& [path, facts] = all[i];
     const FileStatus status = inner_.status(path);
-    if (status.kind == FileKind::kAbsent) throw changed(path).because("it was removed");
+    if (status.kind == FileKind::kAbsent) throw file_changed(path).because("it was removed");
     compare(path, facts, {status.identity(), status.bytes, status.modified_ns});
   });
 }
 
 void WatchedStore::compare(const std::string& path, const Facts& opened, const Facts& now) {
   if (opened.bytes != now.bytes) {
-    throw changed(path).expected(fmt::format("{} bytes", opened.bytes)).found(fmt::format("{} bytes", now.bytes));
+    throw file_changed(path).expected(fmt::format("{} bytes", opened.bytes)).found(fmt::format("{} bytes", now.bytes));
   }
-  if (opened.identity != now.identity) throw changed(path).because("it was replaced by another file");
-  if (opened.modified_ns != now.modified_ns) throw changed(path).because("it was modified");
+  if (opened.identity != now.identity) throw file_changed(path).because("it was replaced by another file");
+  if (opened.modified_ns != now.modified_ns) throw file_changed(path).because("it was modified");
 }
 
 }  // namespace shard

@@ -8,6 +8,7 @@
 
 #include "libshard/core/error.h"
 #include "libshard/core/parallel.h"
+#include "libshard/io/source_store.h"
 #include "libshard/stores/object_checks.h"
 
 namespace shard {
@@ -55,12 +56,6 @@ struct ReadRun {
   std::string source;
   SourceRun run;  ///< Its source is the one above.
 };
-
-Error changed_source(std::string_view url) {
-  return Error(ErrorCode::kCorruption, "cannot use the data: the file changed while it was being read")
-      .in_file(std::string(url))
-      .hint("run again when nothing is writing to the source");
-}
 
 }  // namespace
 
@@ -427,7 +422,7 @@ std::optional<StoredPart> UploadParts::copy_part(const File& file, std::int64_t 
                                           .from = std::string(run.source),
                                           .begin = begin,
                                           .end = begin + file.bytes_of(index)});
-  if (answer.outcome == ObjectOutcome::kRefused) throw changed_source(run.source);
+  if (answer.outcome == ObjectOutcome::kRefused) throw file_changed(run.source);
   if (answer.outcome == ObjectOutcome::kAbsent) throw upload_gone(file.target.url);
   const bool is_done = answer.outcome == ObjectOutcome::kDone && !answer.parts.empty();
   // The end of the upload names the checksum of each part.
@@ -456,7 +451,7 @@ std::optional<StoredPart> UploadParts::copy_read_part(const Part& part, std::uin
     return std::nullopt;
   }
   has_copied_ = true;
-  if (!copied->crc32c.empty() && copied->crc32c != crc32c_text(crc)) throw changed_source(run.source);
+  if (!copied->crc32c.empty() && copied->crc32c != crc32c_text(crc)) throw file_changed(run.source);
   return copied;
 }
 

@@ -117,10 +117,6 @@ int exact_digits(DType dtype) {
   }
 }
 
-bool is_signed(DType dtype) {
-  return dtype == DType::kInt8 || dtype == DType::kInt16 || dtype == DType::kInt32 || dtype == DType::kInt64;
-}
-
 /// Whether `to` represents every number of the integer dtype `from`.
 bool holds_all(DType from, DType to) {
   if (to == DType::kBool) return false;

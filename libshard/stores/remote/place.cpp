@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "libshard/core/parse_number.h"
+#include "libshard/io/source_store.h"
 #include "libshard/io/url_path.h"
 #include "libshard/stores/remote/headers.h"
 
@@ -21,12 +22,6 @@ bool is_redirect(long status) {
 }
 
 bool is_weak(std::string_view etag) { return etag.starts_with("W/"); }
-
-Error changed_file(const std::string& url) {
-  return Error(ErrorCode::kCorruption, "cannot use the data: the file changed while it was being read")
-      .in_file(url)
-      .hint("run again when nothing is writing to the source");
-}
 
 Error no_ranges(const std::string& url) {
   return Error(ErrorCode::kUnsupported, "cannot read parts of the file: the server does not support ranges")
@@ -230,7 +225,7 @@ void Place::read(const Object& object, std::int64_t offset, std::span<std::byte>
     if (sink.is_complete()) return;
     using Problem = RangeSink::Problem;
     if (sink.problem() == Problem::kNoRanges) throw no_ranges(url);
-    if (sink.problem() == Problem::kChanged || answer.status == 412 || answer.status == 416) throw changed_file(url);
+    if (sink.problem() == Problem::kChanged || answer.status == 412 || answer.status == 416) throw file_changed(url);
     if (!is_mended && answer.status >= 300 && answer.status < 500 && mend(answer)) {
       is_mended = true;
       continue;
