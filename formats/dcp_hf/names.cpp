@@ -8,6 +8,7 @@
 
 #include "libshard/core/name_pattern.h"
 #include "libshard/core/parse_number.h"
+#include "libshard/core/split.h"
 
 namespace shard::dcp_hf {
 
@@ -23,12 +24,6 @@ std::optional<std::int64_t> take_number(std::string_view& text) {
   if (!number || *number > kMostNumber) return std::nullopt;
   text = rest;
   return number;
-}
-
-bool take(std::string_view& text, std::string_view word) {
-  if (!text.starts_with(word)) return false;
-  text.remove_prefix(word.size());
-  return true;
 }
 
 const NamePattern& of_one_process() {
@@ -85,10 +80,10 @@ std::optional<NumberRuns> parse_runs(std::string_view text) {
   NumberRuns runs;
   do {
     const auto first = take_number(text);
-    const auto last = first && take(text, "-") ? take_number(text) : first;
+    const auto last = first && take_prefix(text, "-") ? take_number(text) : first;
     if (!first || !last || *last < *first || (!runs.empty() && *first <= runs.back().second)) return std::nullopt;
     runs.emplace_back(*first, *last);
-  } while (take(text, ","));
+  } while (take_prefix(text, ","));
   if (!text.empty()) return std::nullopt;
   return runs;
 }

@@ -19,6 +19,7 @@
 #include "libshard/core/error.h"
 #include "libshard/core/hash_table.h"
 #include "libshard/core/short_text.h"
+#include "libshard/core/split.h"
 #include "libshard/core/value_walk.h"
 
 namespace shard::megatron_dist {
@@ -35,15 +36,9 @@ namespace {
 /// The largest number of objects that are created. DeepSeek-V3 has 31,000.
 inline constexpr std::size_t kMaxExtraStates = 1 << 20;
 
-bool remove_prefix(std::string_view& text, std::string_view prefix) {
-  if (!text.starts_with(prefix)) return false;
-  text.remove_prefix(prefix.size());
-  return true;
-}
-
 /// True if a name, without wrappers before it (`module.`, `model.`), belongs to a transformer layer.
 bool is_in_layers(std::string_view name) {
-  while (remove_prefix(name, "module.") || remove_prefix(name, "model.")) {
+  while (take_prefix(name, "module.") || take_prefix(name, "model.")) {
   }
   return name.starts_with("decoder.layers.") || name.starts_with("mtp.layers.");
 }

@@ -19,4 +19,11 @@ inline std::vector<std::string_view> split(std::string_view text, char separator
   }
 }
 
+/// Removes `prefix` from the begin of `text`. \returns false if `text` does not begin with it.
+inline bool take_prefix(std::string_view& text, std::string_view prefix) {
+  if (!text.starts_with(prefix)) return false;
+  text.remove_prefix(prefix.size());
+  return true;
+}
+
 }  // namespace shard

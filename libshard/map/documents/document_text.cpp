@@ -7,6 +7,7 @@
 
 #include "libshard/core/error.h"
 #include "libshard/core/json_builder.h"
+#include "libshard/map/documents/json_place.h"
 
 namespace shard {
 
@@ -16,10 +17,6 @@ using Json = nlohmann::ordered_json;
 
 /// Keys of an ordered object are searched linearly, so their number has a limit.
 JsonLimits limits_of(std::size_t max_values) { return {.depth = 32, .keys = 256, .values = max_values}; }
-
-Error wrong_text(const std::string& message) {
-  return Error(ErrorCode::kInvalidArgument, "cannot use the layout document: " + message);
-}
 
 /// One event of libyaml, which owns the event's texts.
 class YamlEvent {
@@ -56,7 +53,7 @@ class YamlEvent {
 /// Passes libyaml's events to a builder. Nothing is stored by name, so the cost is linear in the text.
 class YamlReader {
  public:
-  YamlReader(std::string_view text, const JsonLimits& limits) : builder_(text.size(), limits, wrong_text) {
+  YamlReader(std::string_view text, const JsonLimits& limits) : builder_(text.size(), limits, JsonPlace::wrong) {
     if (yaml_parser_initialize(&parser_) == 0) throw Error(ErrorCode::kResource, "out of memory");
     yaml_parser_set_encoding(&parser_, YAML_UTF8_ENCODING);
     const char* const begin = text.empty() ? "" : text.data();  // libyaml asserts that the pointer is not null.
@@ -79,7 +76,7 @@ class YamlReader {
 
  private:
   Error refused(std::size_t line, std::string_view what) const {
-    return wrong_text(fmt::format("line {} uses {}, which shardctl does not support in YAML", line, what));
+    return JsonPlace::wrong(fmt::format("line {} uses {}, which shardctl does not support in YAML", line, what));
   }
 
   void next(YamlEvent& event) {
@@ -88,7 +85,7 @@ class YamlReader {
       return;
     }
     const std::size_t line = parser_.problem_mark.line != 0 ? parser_.problem_mark.line : parser_.mark.line;
-    throw wrong_text("it is neither JSON (starting with '{') nor YAML")
+    throw JsonPlace::wrong("it is neither JSON (starting with '{') nor YAML")
         .because(fmt::format("line {}: {}", line + 1, parser_.problem != nullptr ? parser_.problem : "out of memory"));
   }
 
@@ -96,7 +93,7 @@ class YamlReader {
     YamlEvent event;
     next(event);
     if (event.type() == expected) return;
-    if (event.type() == YAML_STREAM_END_EVENT) throw wrong_text("it is empty");
+    if (event.type() == YAML_STREAM_END_EVENT) throw JsonPlace::wrong("it is empty");
     throw refused(event.line(), "a second document");
   }
 
@@ -160,7 +157,7 @@ Json parse_document_text(std::string_view text, std::size_t max_values) {
   const std::size_t begin = text.find_first_not_of(" \t\r\n");
   const bool is_json = begin != std::string_view::npos && (text[begin] == '{' || text[begin] == '[');
   const JsonLimits limits = limits_of(max_values);
-  return is_json ? parse_json<Json>(text, limits, wrong_text) : YamlReader(text, limits).read();
+  return is_json ? parse_json<Json>(text, limits, JsonPlace::wrong) : YamlReader(text, limits).read();
 }
 
 }  // namespace shard
