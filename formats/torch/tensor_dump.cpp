@@ -24,7 +24,8 @@ class TensorWriter {
     dumper_.integer(view_.first);
     dims(view_.shape);
     dims(view_.strides);
-    dumper_.boolean(view_.requires_grad);
+    // torch cannot load a call of _rebuild_tensor_v3 with True. A Parameter's flag is in the call around it.
+    dumper_.boolean(view_.requires_grad && !class_.empty());
     dumper_.global("collections", "OrderedDict");  // An empty dict of hooks.
     dumper_.empty_tuple();
     dumper_.op(pickle::kOpReduce);

@@ -130,6 +130,15 @@ class Torch(LiveTest):
         self.assertTrue(torch.equal(found, parameter) and one == 1)
         self.assertFalse(hasattr(found, "mask"))
 
+    def test_parameters_of_float8_load_again(self):
+        parameter = torch.nn.Parameter(noise((4,)).to(torch.float8_e4m3fn))
+        found = self.gather({"w": parameter})["w"]
+        self.assertTrue(type(found) is torch.nn.Parameter and found.requires_grad)
+        self.assertEqual(found.float().tolist(), parameter.float().tolist())
+        dcp.save({"w": parameter}, checkpoint_id=self.dir / "dcp", no_dist=True)
+        shardctl("gather", self.dir / "dcp", "-o", self.dir / "w.pt")
+        self.assertEqual(torch.load(self.dir / "w.pt")["w"].float().tolist(), parameter.float().tolist())
+
     def test_container_with_a_tensor_in_an_attribute_is_refused(self):
         shared = noise((3,))
         for value in ([noise((2,))], shared):
