@@ -50,6 +50,13 @@ const Value* attributes_of(const Value& value) {
   return state->kind == ValueKind::kDict && find_below(*state, is_tensor) == nullptr ? state : nullptr;
 }
 
+/// Whether the value is a Parameter around a tensor of the catalog.
+bool is_parameter(const Value& value) {
+  const bool is_call = value.is_call_of("torch._utils", "_rebuild_parameter") ||
+                       value.is_call_of("torch._utils", "_rebuild_parameter_with_state");
+  return is_call && !value.items().empty() && value.items()[0]->kind == ValueKind::kTensor;
+}
+
 nb::object numpy_parts(const Value& value) {
   const std::optional<pickle::NumpyValue> found = pickle::as_numpy(value);
   const bool is_dtype = found && found->kind == pickle::NumpyValue::Kind::kDType;
@@ -116,6 +123,7 @@ nb::object PythonValues::convert(const Value& value, int depth) {
 
 nb::object PythonValues::container(const Value& value, int depth) {
   if (is_mapping(value)) return mapping(value, depth);
+  if (is_parameter(value)) return convert(*value.items()[0], depth);
   const bool is_size = value.is_call_of("torch", "Size") && value.items().size() == 1;
   if (is_size) {
     nb::object sizes = convert(*value.items()[0], depth);

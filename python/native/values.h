@@ -30,8 +30,8 @@ using ClassObject = std::function<nanobind::object(std::string_view type, nanobi
 using SizeObject = std::function<nanobind::object(nanobind::object sizes)>;
 
 /// Converts values to None, bool, int, float, str, bytes, bytearray, list, tuple, dict, set and frozenset. A value that
-/// several containers share becomes one object. Values of all other kinds become objects of `tensor` and `of_class`;
-/// nothing is imported or called by name. Threads: holds the GIL.
+/// several containers share becomes one object. A Parameter becomes the object of its tensor. Values of all other kinds
+/// become objects of `tensor` and `of_class`; nothing is imported or called by name. Threads: holds the GIL.
 class PythonValues {
  public:
   /// Without `of_size`, a torch.Size becomes a tuple.

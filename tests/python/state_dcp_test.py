@@ -56,6 +56,15 @@ class Dcp(Case):
         dcp.load(loaded, storage_reader=shardctl.dcp.Reader(sources[2]), no_dist=True)
         self.assertEqual(str(loaded), str({name: state[name] for name in loaded}))
 
+    def test_parameters_inside_objects_are_tensors(self) -> None:
+        parameter = torch.nn.Parameter(torch.ones(2))
+        state = {"pair": (parameter, 1)}
+        dcp.save(state, checkpoint_id=self.folder / "dcp", no_dist=True)
+        for source in (self.saved(state, "x.pt"), self.folder / "dcp"):
+            loaded = {"pair": None}
+            dcp.load(loaded, storage_reader=shardctl.dcp.Reader(source), no_dist=True)
+            self.assertTrue(torch.equal(loaded["pair"][0], parameter) and loaded["pair"][1] == 1, source)
+
     def test_unchanged_code_saves_every_format(self) -> None:
         wanted = {"model": model(1).state_dict(), "step": 7, "groups": [{"lr": 0.5, "betas": [0.1, 0.2]}, {"w": torch.ones(2)}]}
         dcp.save(wanted, storage_writer=shardctl.dcp.Writer(self.folder / "x.pt"), no_dist=True)
