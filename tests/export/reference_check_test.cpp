@@ -59,8 +59,8 @@ TEST(GuessPrefix, APrefixThatMakesAllNamesFitIsFound) {
 }
 
 TEST(GuessExclusions, AFewGlobsMatchOnlyTheUnexpectedNames) {
-  using Names = std::vector<std::string_view>;
-  const auto guess = [](const Names& unexpected, const Names& others) { return guess_exclusions(unexpected, others); };
+  using Views = std::vector<std::string_view>;
+  const auto guess = [](const Views& unexpected, const Views& others) { return guess_exclusions(unexpected, others); };
   EXPECT_THAT(guess({"l.0.rotary.inv_freq", "l.11.rotary.inv_freq", "x[0]"}, {"l.0.q"}),
               ElementsAre("l.*.rotary.inv_freq", "x[[]0]"));
   EXPECT_THAT(guess({"s.ema.a", "s.ema.b", "s.ema.c", "s.ema.d", "s.ema.e"}, {"s.model.a"}), ElementsAre("s.ema.**"));
