@@ -72,6 +72,8 @@ class ModuleFormula {
     if (const auto at = find_wrong_dtype(catalog_, codes_)) throw wrong(*at, kWrongDtype);
     if (repeated_ != kNone) throw wrong(repeated_, "another tensor of its module has the same meaning");
     if (group_index_ != kNone && !codes_.row_group && !codes_.column_group) throw unsupported("it has a group index");
+    const bool has_two_levels = codes_.scales.second || codes_.scales.nested;
+    if (second_ != kNone && !has_two_levels) throw unsupported("it has scales of two levels");
     if (beside_ != kNone) throw unsupported(beside_weight_text(at(beside_).name));
     if (facts_.transforms_inputs) throw unsupported("the configuration states that the model rotates its inputs");
     if (const std::string text = stated_.contradiction(module_, codes_); !text.empty()) throw wrong(weight_, text);
@@ -256,7 +258,6 @@ class ModuleFormula {
       set_grid();
     }
     if (!scale().name.ends_with("_inv")) round_as_scales();  // transformers computes FP8 blocks in float32.
-    if (second_ != kNone) throw unsupported("it has scales of two levels");
     if (kind == CodeKind::kSigned) {
       codes_.range_bits = stated_.bits_of_groups(codes_.columns, codes_.scales.grid.block_columns);
     }
