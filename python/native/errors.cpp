@@ -28,6 +28,8 @@ nb::object text_or_none(std::string_view text) {
 /// A remedy in the terms of the module's functions; empty if they have none.
 std::string text_of(const Suggestion& suggestion) {
   switch (suggestion.remedy) {
+    case Remedy::kDropObjects:
+      return R"(leave the values out that are not tensors, or save a .pt file, or a folder with to="dcp")";
     case Remedy::kOpaqueGlobals:
       return R"(read values of unknown classes with unknown_globals="opaque")";
     case Remedy::kReadAs:

@@ -219,6 +219,8 @@ class Handle:
 
     def __dlpack__(self, **options: Any) -> Any:
         """A DLPack capsule of a new tensor in this process's memory."""
+        if options.get("copy") is False:
+            raise BufferError("cannot read a tensor without a copy")
         return self._exporter().__dlpack__(**options)
 
     def __dlpack_device__(self) -> tuple[int, int]:
@@ -318,6 +320,11 @@ class Checkpoint(Mapping[str, Handle]):
 
     def __len__(self) -> int:
         return len(self._list())
+
+    def __eq__(self, other: object) -> bool:
+        return self is other
+
+    __hash__ = object.__hash__
 
     def __contains__(self, name: object) -> bool:
         if not isinstance(name, str):

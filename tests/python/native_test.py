@@ -34,6 +34,8 @@ class Mapping(Case):
             self.assertEqual(list(found), sorted(found))
             self.assertIn("model.norm.weight", found)
             self.assertNotIn("model.norm", found)
+            self.assertIn(found, {found})
+            self.assertTrue(found == found and found != shardctl.open(CHECKPOINT))
             with self.assertRaises(KeyError):
                 found["none"]
             handle = found["model.norm.weight"]
@@ -254,6 +256,8 @@ class Formats(Case):
             self.assertTrue(torch.equal(torch.from_dlpack(found["a"]), tensors["a"]))
             self.assertTrue(torch.equal(torch.from_dlpack(found["b"][1:3]), tensors["b"][1:3]))
             numpy.testing.assert_array_equal(numpy.from_dlpack(found["a"]), tensors["a"].numpy())
+            with self.assertRaises(BufferError):
+                torch.from_dlpack(found["a"], copy=False)
             numpy.testing.assert_array_equal(numpy.asarray(found["a"]), tensors["a"].numpy())
 
     def test_maps_and_dequantization_are_those_of_the_program(self) -> None:
