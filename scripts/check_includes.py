@@ -94,7 +94,7 @@ BELOW_APP = LIBSHARD | FORMATS | {"formats", "formats/export", "formats/open"}
 USES["python/native"] = BELOW_APP | {"apps/shardctl", "apps/shardctl/session"}
 ROOMS = {  # The rooms of the application, each with the rooms that it may include.
     "text": [],
-    "request": [],
+    "request": ["text"],
     "session": ["text", "request"],
     "arguments": ["text", "request", "session"],
     "source": ["text", "request", "session", "arguments"],
