@@ -416,6 +416,9 @@ def check_names():
     for words in (["gather", "--map"], ["convert", "--to-map"], ["map", "check"]):  # The type is misspelled.
         words = [*words, "hf-v5", "two.safetensors"] if words[0] == "map" else [words[0], "two.safetensors", "-o", "kept.safetensors", "-f", words[1], "hf-v5"]
         assert "the map changes no tensor" in run(*words, "--set", "model_type=qwen3-moe"), words
+    document("warned.json", rules=[{"logical": "b", "stored": "c"}, {"id": "unused", "match": "d"}], strict={"unmatched": "copy", "unused_rule": "warn"})
+    convert = ["convert", "two.safetensors", "-o", "kept.safetensors", "-f", "--json", "--to-map", "warned.json"]
+    assert json.JSONDecoder().raw_decode(run(*convert))[0]["warnings"] == ["rule 'unused' of the map matches no tensor"]
     document("same.json", rules=[{"id": "a", "logical": "b", "stored": "a.0"}], strict={"unmatched": "copy"})
     assert "two stored tensors produce 'b'" in run("digest", "two.safetensors", "--map", "same.json", expect=2)
     # Errors of a document name its file.

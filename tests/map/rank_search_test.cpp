@@ -43,6 +43,15 @@ TEST(RankSearch, OrdersFilesByTheMeshWhateverTheirNamesSay) {
   EXPECT_EQ(found->files[0].root, (std::vector<std::string>{"a", "b"}));
 }
 
+TEST(RankSearch, AnAxisMayHaveTheNameOfTheRank) {
+  const auto found = search(R"("mesh": {"rank": 2, "tp": 2}, "files": {"path": "r{rank}_t{tp}.pt"})",
+                            {{"", {"r0_t0.pt", "r0_t1.pt", "r1_t0.pt", "r1_t1.pt"}}});
+  ASSERT_TRUE(found);
+  EXPECT_EQ(found->mesh, (std::vector<std::int64_t>{2, 2}));
+  EXPECT_EQ(found->files[2].path, "r1_t0.pt");
+  EXPECT_EQ(found->files[2].rank, 2);
+}
+
 TEST(RankSearch, FindsNothingWhereNoNameFits) { EXPECT_FALSE(search(kGrid, {{"", {"rank0.pt", "rank1.pt"}}})); }
 
 TEST(RankSearch, NamesAMissingFileHoweverManyTheNamesSuggest) {

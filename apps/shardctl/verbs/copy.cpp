@@ -354,6 +354,7 @@ void apply_map(const Session& session, const CopyRequest& request, const Selecti
   } catch (Error& error) {
     throw in_map(source_place(session), request.write.map, error);
   }
+  append(work.losses, work.to_map->warnings());
   std::vector<bool> is_mapped(work.source.catalog().tensors.size());
   for (const SelectedTensor& each : selection.tensors) is_mapped[each.source] = true;
   check_scales_follow(work.source.catalog(), work.to_map->stored(),

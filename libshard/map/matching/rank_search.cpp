@@ -63,6 +63,8 @@ class RankSearch {
     return std::ranges::find(document_.mesh, field, &MapMeshAxis::name) != document_.mesh.end();
   }
   bool is_number(const std::string& field) const { return is_axis(field) || field == kRankField; }
+  /// Whether a name contains the rank. An axis may have the field's name; then it is a coordinate.
+  bool has_rank(const FieldValues& values) const { return values.contains(kRankField) && !is_axis(kRankField); }
 
   /// A pattern for one component of the path. Axes and ranks are numbers; a variable is its known value, or any text if
   /// it is unknown.
@@ -144,7 +146,7 @@ class RankSearch {
         for (const FittingFile& file : files) {
           const auto value = file.values.find(axis.name);
           if (value != file.values.end()) size = std::max(size, number_of_field(value->second) + 1);
-          names_ranks_ = names_ranks_ || file.values.contains(kRankField);
+          names_ranks_ = names_ranks_ || has_rank(file.values);
         }
       }
       mesh.push_back(std::max({size, stated_size(axis), std::int64_t{1}}));
@@ -189,9 +191,8 @@ class RankSearch {
     check_all_there(files, found_[entry], paths.mesh);
     for (const FittingFile& file : found_[entry]) {
       RankPath path{file.path, 0, files.root};
-      const auto rank = file.values.find(kRankField);
-      if (rank != file.values.end()) {
-        path.rank = number_of_field(rank->second);
+      if (has_rank(file.values)) {
+        path.rank = number_of_field(file.values.at(kRankField));
       } else {
         for (std::size_t axis = 0; axis < paths.mesh.size(); ++axis) {
           const auto value = file.values.find(document_.mesh[axis].name);
@@ -220,7 +221,7 @@ class RankSearch {
     }
     std::int64_t combinations = 1;
     for (const std::size_t axis : axes) combinations *= mesh[axis];
-    const bool by_rank = values.contains(kRankField);
+    const bool by_rank = has_rank(values);
     if (by_rank) {
       combinations = 0;
       for (const FittingFile& file : found) {
