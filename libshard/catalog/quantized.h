@@ -44,6 +44,8 @@ enum class QuantizedForm : std::uint8_t {
   kScales,         ///< Scales of activations or of a cache, without a weight.
   kOther,          ///< Known to be quantized, but in none of the forms above: AQLM, EXL2, EXL3, HIGGS, BitNet.
 };
+/// Whether compute/find_formulas.h has a formula for weights of that form.
+constexpr bool has_formula(QuantizedForm form) { return form <= QuantizedForm::kAwq; }
 /// Its usual name: "GPTQ", "float8 with scales".
 std::string_view quantized_form_name(QuantizedForm form);
 

@@ -95,11 +95,10 @@ class Averaging {
       const QuantizedForm form = part.modules[module].form;
       if (!part.modules[module].has_weight && form != QuantizedForm::kState) continue;
       const std::string_view name = catalog(checkpoint).tensors[tensor].name;
-      throw Error(ErrorCode::kUnsupported, fmt::format("cannot average '{}': it is quantized", name))
-          .of_tensor(name)
-          .because(fmt::format("its form is {}", quantized_form_name(form)))
-          .in_file(options_.labels[checkpoint])
-          .suggest(Remedy::kDequantize);
+      Error error(ErrorCode::kUnsupported, fmt::format("cannot average '{}': it is quantized", name));
+      error.of_tensor(name).because(fmt::format("its form is {}", quantized_form_name(form)));
+      if (has_formula(form)) error.suggest(Remedy::kDequantize);
+      throw error.in_file(options_.labels[checkpoint]);
     }
   }
 

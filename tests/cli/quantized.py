@@ -76,6 +76,15 @@ class Quantized(ProgramTest):
             self.run_hint(error["hint"])
             self.assertEqual(list(read(self.dir / f"x{option}.safetensors")), ["b"])
 
+    def test_no_hint_dequantizes_a_form_without_a_formula(self):
+        (self.dir / "map.json").write_text(json.dumps({"schema": "shardctl.layout/1", "name": "m",
+                                                       "rules": [{"logical": "1.weight", "stored": "b"}]}))
+        for name, has_hint in (("torchao-float8", False), ("gptq", True)):
+            model = next(path for path in MODELS if path.name == name)
+            for words, code in ((("average", model), 8), (("convert", "--to-map", "map.json"), 2)):
+                error = self.json(words[0], model, *words[1:], "-o", "x.safetensors", code=code)
+                self.assertEqual("--dequantize" in (error["hint"] or ""), has_hint, (name, error))
+
     def test_export_refuses_a_dtype_by_name_and_the_hint_leaves_modules(self):
         for model in MODELS:
             with self.subTest(model=model.name):

@@ -55,11 +55,10 @@ void check_scales_follow(const Catalog& before, const Catalog& after, const std:
       const Tensor* const kept = belongs_to_codes(member.role) ? found(numbers) : nullptr;
       if (kept == nullptr || !are_same(kept->shape, numbers.shape)) continue;
       if (same != nullptr && !has_several_numbers(numbers)) continue;  // One number fits the weight in any order.
-      throw Error(ErrorCode::kUnsupported,
-                  fmt::format("cannot map '{}': no rule takes its scales '{}' with it", codes.name, numbers.name))
-          .of_tensor(codes.name)
-          .because(fmt::format("it is quantized ({})", quantized_form_name(module.form)))
-          .suggest(Remedy::kDequantize);
+      Error error(ErrorCode::kUnsupported,
+                  fmt::format("cannot map '{}': no rule takes its scales '{}' with it", codes.name, numbers.name));
+      if (has_formula(module.form)) error.suggest(Remedy::kDequantize);
+      throw error.of_tensor(codes.name).because(fmt::format("it is quantized ({})", quantized_form_name(module.form)));
     }
   }
 }

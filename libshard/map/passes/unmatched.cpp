@@ -23,7 +23,8 @@ void UnmatchedTensors::check(const Catalog& catalog) const {
   if (std::ranges::all_of(tensors_, [&](std::uint32_t tensor) { return quantized.is_plain(tensor); })) {
     throw error.suggest(Remedy::kExclude);
   }
-  throw error.because("the weights are quantized, and the map is for plain ones").suggest(Remedy::kDequantize);
+  if (std::ranges::any_of(quantized.modules, has_formula, &QuantizedModule::form)) error.suggest(Remedy::kDequantize);
+  throw error.because("the weights are quantized, and the map is for plain ones");
 }
 
 }  // namespace shard
