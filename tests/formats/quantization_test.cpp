@@ -124,7 +124,8 @@ TEST(QuantizationConfig, KnowsWhetherInputsAreTransformed) {
     EXPECT_TRUE(facts(R"({"quantization_config": {)" + std::string(rotation) + "}}").transforms_inputs) << rotation;
     EXPECT_FALSE(facts(R"({"vision_config": {)" + std::string(rotation) + "}}").transforms_inputs) << rotation;
   }
-  for (const char* const none : {R"("rotation_config": null)", R"("rotation_config": {})", R"("rotation": "")"}) {
+  for (const char* const none :
+       {R"("rotation_config": null)", R"("rotation_config": {})", R"("rotation": false)", R"("rotation": "")"}) {
     EXPECT_FALSE(facts(R"({"quantization_config": {)" + std::string(none) + "}}").transforms_inputs) << none;
   }
 }

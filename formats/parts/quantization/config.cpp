@@ -60,8 +60,8 @@ class Walk {
     if (!is_rotation && name != "transform_config") return false;
     const std::string_view text = value();
     const auto has = [&](std::string_view place) { return text.find(place) != std::string_view::npos; };
-    const bool transforms =
-        is_rotation ? !text.empty() && text != "null" && text != "{}" : has("\"input\"") || has("\"output\"");
+    const bool is_none = text.empty() || text == "null" || text == "false" || text == "{}";
+    const bool transforms = is_rotation ? !is_none : has("\"input\"") || has("\"output\"");
     facts_.transforms_inputs = facts_.transforms_inputs || transforms;
     return true;
   }
