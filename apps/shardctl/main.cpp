@@ -188,8 +188,8 @@ int main(int argc, char** argv) {
   if (const std::optional<int> code = shard::run_as_helper({argv, static_cast<std::size_t>(argc)})) return *code;
   try {
     return shard::app::run_process(argc, argv);
-  } catch (const std::exception&) {  // Not enough memory to report it.
-    constexpr std::string_view kText = "shardctl: error: out of memory\n";
+  } catch (const std::exception&) {  // Not enough memory to report it, or no thread that waits for signals.
+    constexpr std::string_view kText = "shardctl: error: out of memory or threads\n";
     [[maybe_unused]] const auto told = write(STDERR_FILENO, kText.data(), kText.size());
     return shard::app::exit_code_for(shard::ErrorCode::kResource);
   }

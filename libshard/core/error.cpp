@@ -105,7 +105,9 @@ Error as_error(const std::exception_ptr& failure) {
   } catch (const std::length_error&) {  // A container would be larger than all memory.
     return out_of_memory();
   } catch (const std::system_error& error) {  // There is no memory for a thread, or there are too many threads.
-    return Error(ErrorCode::kResource, error.what()).hint("give this process more memory and threads");
+    const bool is_thread = error.code() == std::errc::resource_unavailable_try_again;
+    return Error(ErrorCode::kResource, (is_thread ? "cannot start a thread: " : "") + std::string(error.what()))
+        .hint("give this process more memory and threads");
   } catch (const std::exception& error) {
     return Error(ErrorCode::kInternal, error.what());
   } catch (...) {

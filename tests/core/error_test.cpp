@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <new>
+#include <string>
 #include <system_error>
 
 #include "libshard/core/error_text.h"
@@ -136,7 +137,9 @@ TEST(AsError, MissingMemoryAndThreadsAreResources) {
   EXPECT_EQ(as_error(std::make_exception_ptr(std::bad_alloc())).code(), ErrorCode::kResource);
   EXPECT_EQ(as_error(std::make_exception_ptr(std::length_error("vector"))).code(), ErrorCode::kResource);
   const std::system_error no_thread(std::make_error_code(std::errc::resource_unavailable_try_again));
-  EXPECT_EQ(as_error(std::make_exception_ptr(no_thread)).code(), ErrorCode::kResource);
+  const Error limited = as_error(std::make_exception_ptr(no_thread));
+  EXPECT_EQ(limited.code(), ErrorCode::kResource);
+  EXPECT_TRUE(std::string(limited.what()).starts_with("cannot start a thread: ")) << limited.what();
   EXPECT_EQ(as_error(std::make_exception_ptr(std::runtime_error("x"))).code(), ErrorCode::kInternal);
 }
 
