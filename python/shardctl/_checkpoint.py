@@ -56,6 +56,8 @@ class _Objects(Mapping[str, Any]):
 
     def __getitem__(self, name: str) -> Any:
         if name not in self._found:
+            if len(self._indices[name]) > 1 and not self.differs(name):
+                raise _same_name("values", name)
             made = [(rank, self._opened.object_value(index, value_of_class)) for rank, index in self._indices[name]]
             by_rank = RankValues({rank: value for rank, value in made if rank is not None})
             self._found[name] = by_rank if self.differs(name) else made[-1][1]
@@ -79,6 +81,11 @@ class _Objects(Mapping[str, Any]):
 
     def __reduce__(self) -> tuple[Any, ...]:
         return dict, (dict(self),)
+
+
+def _same_name(what: str, name: str) -> Unsupported:
+    message = f"two {what} have the name '{name}', in which dots join the keys of the checkpoint"
+    return Unsupported(failure(None, 8, "unsupported", message, "read the file with the library that wrote it", tensor=name))
 
 
 class Handle:
@@ -339,9 +346,7 @@ class Checkpoint(Mapping[str, Handle]):
             raise KeyError(name)
         if last - first > 1:
             if Handle(self, first).rank is None:
-                message = f"two tensors have the name '{name}', because a key of the checkpoint contains a dot"
-                hint = "read the file with the library that wrote it"
-                raise Unsupported(failure(None, 8, "unsupported", message, hint, tensor=name))
+                raise _same_name("tensors", name)
             raise usage(f"ranks have different tensors '{name}': choose one with tensor(name, rank=N)", tensor=name)
         return Handle(self, first)
 

@@ -303,10 +303,14 @@ class Plain(Case):
         shardctl.load_state_dict(self.saved(wanted, "x.pt"), state)
         self.assertEqual(str(state), str(wanted))
 
-    def test_two_tensors_of_one_name_are_refused(self) -> None:
+    def test_two_entries_of_one_name_are_refused(self) -> None:
         with shardctl.open(self.saved({"a.b": torch.ones(1), "a": {"b": torch.zeros(1)}}, "x.pt")) as found:
             with self.assertRaisesRegex(shardctl.Unsupported, "two tensors have the name 'a.b'"):
                 found["a.b"]
+        with shardctl.open(self.saved({"a.b": 1, "a": {"b": 2}, "step": 3}, "y.pt")) as found:
+            with self.assertRaisesRegex(shardctl.Unsupported, "two values have the name 'a.b'"):
+                found.objects["a.b"]
+            self.assertEqual(found.objects["step"], 3)
 
     def test_values_that_differ_between_ranks_are_not_mixed(self) -> None:
         source = Path(__file__).resolve().parents[1] / "data/golden/2.11.0/ranks_differ_r2"
