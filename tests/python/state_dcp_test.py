@@ -129,6 +129,11 @@ class Dcp(Case):
         dcp.load(state := {"step": 0}, storage_reader=reader, no_dist=True)
         self.assertEqual(state["step"], 7)
 
+    def test_ranks_outside_the_default_group_need_theirs(self) -> None:
+        with self.assertRaises(shardctl.Usage) as refused:
+            shardctl.dcp.Writer(self.folder / "x.pt")._group_of(2)
+        self.assertIn("process_group=GROUP", refused.exception.hint)
+
     def test_a_missing_name_is_reported_by_dcp(self) -> None:
         with self.assertRaises(CheckpointException) as missing:
             dcp.load({"none": torch.zeros(1)}, storage_reader=shardctl.dcp.Reader(self.saved(model().state_dict())), no_dist=True)
