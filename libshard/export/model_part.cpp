@@ -251,8 +251,10 @@ constexpr std::array<std::string_view, 12> kHeads{"lm_head",
                                                   "text_projection",
                                                   "visual_projection",
                                                   "pre_classifier"};
-/// The names of the base model in the classes of several families. Other families use the model's type.
-constexpr std::array<std::string_view, 2> kModelNames{"transformer", "backbone"};
+/// The names of the base model in the classes of several families, and of parts that no base model has (BLIP's and
+/// Kosmos'). Other families use the model's type.
+constexpr std::array<std::string_view, 5> kModelNames{"transformer", "backbone", "qformer", "text_decoder",
+                                                      "image_to_text_projection"};
 
 /// A name without its container and without the parts that wrappers add.
 std::string clean(std::string_view name, std::string_view container) {

@@ -100,6 +100,10 @@ class Export(ExportTest):
             self.hub(json.dumps({"model_type": kind}))
             self.export("bert.safetensors", "-o", kind, "--hf-ref", "hub")
             self.assertEqual(names(self.dir / kind), wanted)
+        write(self.dir / "blip.safetensors", {"model.qformer.a": [1], "model.vision_model.b": [1]})
+        self.hub('{"model_type": "blip-2"}')
+        self.export("blip.safetensors", "-o", "blip", "--hf-ref", "hub")
+        self.assertEqual(names(self.dir / "blip"), ["qformer.a", "vision_model.b"])
 
     def test_names_of_transformers_5_are_a_map_away(self):
         write(self.dir / "neox.safetensors", {"gpt_neox.a": [1], "lm_head.weight": [1]})
