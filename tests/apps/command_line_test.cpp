@@ -255,6 +255,8 @@ TEST_F(CommandLine, RefusesWrongConfigurationFiles) {
            {"threads = []", "--threads has an empty list of values"},
            {"threads = [1", "--threads has an empty list of values"},
            {"[insepct]\nthreads = 2", "unknown section 'insepct'"},
+           {"[inspect.more]\nthreads = 2", "unknown section 'inspect.more'"},
+           {"help = true", "a configuration file cannot set help"},
            {"config = \"/d.toml\"", "a configuration file cannot name another one"},
            {"[inspect", "the section header '[inspect' has no ']'"},
        }) {

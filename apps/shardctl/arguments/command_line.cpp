@@ -92,13 +92,18 @@ void apply_environment(CLI::App& app, Session& session) {
 
 /// \param known  the long names of all options. \throws Error kInvalidArgument  the setting would never have an effect
 void check_setting(const CLI::ConfigItem& item, std::span<const std::string> known) {
-  if (!item.parents.empty() && find_verb(item.parents.front()) == nullptr) {
-    throw usage(fmt::format("unknown section '{}'", item.parents.front())).hint("use a verb's name for a section");
+  const bool is_section = item.parents.size() == 1 && find_verb(item.parents.front()) != nullptr;
+  if (!item.parents.empty() && !is_section) {
+    throw usage(fmt::format("unknown section '{}'", fmt::join(item.parents, ".")))
+        .hint("use a verb's name for a section");
   }
   if (!contains(known, "--" + item.name)) {
     throw usage(fmt::format("unknown key '{}'", item.fullname())).hint("use long option names as keys");
   }
   if (item.name == "config") throw usage("a configuration file cannot name another one");
+  if (item.name == "help" || item.name == "version") {
+    throw usage(fmt::format("a configuration file cannot set {}", item.name));
+  }
 }
 
 /// Fills the options of `app` that still have no value from the file that --config names, if it is given: from the keys
