@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <optional>
 #include <string_view>
 
 #include "formats/detect.h"
@@ -94,6 +95,15 @@ void open_reader(const SourcePlace& place, const SourceRequest& request, const S
   opened.computed.clear();  // Storages of that reader have different numbers.
 }
 
+/// The error for the placeholder in place of the file that could not be read, or `error` if it is none.
+Error explained(const SourceStore& store, const std::vector<std::string>& paths, const Error& error) try {
+  if (error.file().empty() || !is_damage(error)) return error;
+  const std::optional<Error> placeholder = PlaceholderFiles(store, paths).of_file(error.file());
+  return placeholder && placeholder->code() == error.code() ? *placeholder : error;
+} catch (const Error&) {
+  return error;  // The folder cannot be listed.
+}
+
 }  // namespace
 
 void check_exists(const SourceStore& store, const std::vector<std::string>& paths) {
@@ -117,7 +127,11 @@ OpenSource open_source(const SourcePlace& place, const SourceRequest& request, c
   check_exists(place.store, request.paths);
   find_format(place, request, options.salvage != nullptr ? SearchFor::kDamagedToo : SearchFor::kIntact, opened);
   if (options.on_detail) options.on_detail(fmt::format("{}: format {}", opened.label, opened.format->traits.name));
-  open_reader(place, request, options, opened);
+  try {
+    open_reader(place, request, options, opened);
+  } catch (const Error& error) {
+    throw explained(place.store, request.paths, error);
+  }
   if (!options.keeps_map) undo_map_and_merge(place, request, options, opened);
   return opened;
 }

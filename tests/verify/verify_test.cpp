@@ -148,6 +148,9 @@ TEST_F(Verify, PointersAreNamedForWhatTheyAre) {
   ASSERT_EQ(found.at("findings").size(), 2U) << found;
   EXPECT_THAT(found.at("findings")[0].at("detail"), StartsWith("this is a Git LFS pointer"));
   EXPECT_THAT(found.at("findings")[1].at("detail"), StartsWith("this is a git-annex pointer"));
+  EXPECT_EQ(world.run({"inspect", "/h"}), 4);  // Other verbs name the first one.
+  EXPECT_THAT(world.err, HasSubstr("/h/model-00001-of-00002.safetensors: this is a Git LFS pointer"));
+  EXPECT_THAT(world.err, HasSubstr("hint: fetch the content with: git lfs pull"));
 }
 
 TEST_F(Verify, FilesThatBelongToNothingAreWarnedOf) {
