@@ -115,7 +115,7 @@ RawConfig read_object(JsonCursor& json) {
     if (name == "torch_dtype" && value != "null") config.older_dtype = value;
   }
   if (config.ties.empty()) config.ties = inner.ties;
-  if (config.dtype.empty()) config.dtype = config.older_dtype;  // As transformers do if a config has both.
+  if (config.dtype.empty()) config.dtype = config.older_dtype;  // The order of transformers.
   if (config.dtype.empty()) config.dtype = inner.dtype;
   return config;
 }

@@ -43,7 +43,7 @@ class ValueEquality {
   Options options_;
   HashMap<const Value*, const Value*> classes_;  ///< Values known to be equal, as a forest (union-find).
   HashSet<const Value*> selves_;                 ///< Values that were compared with themselves.
-  HashMap<const Value*, std::uint64_t> hashes_;  ///< Of elements of sets.
+  HashMap<const Value*, std::uint64_t> hashes_;  ///< Hashes of the elements of sets.
 };
 
 }  // namespace shard

@@ -168,7 +168,7 @@ std::optional<MapValue> find_value(const std::string& from, Sources& sources, co
 
 constexpr const char* kUnusable = "; the value in config.json is neither a whole number nor a word";
 
-/// Where a variable's value comes from, for a message; empty if only the user can state it.
+/// The place that a variable's value comes from, for a message; empty if only the user can state it.
 std::string origin_of(const MapVariable& variable) {
   std::string origin;
   if (!variable.from.empty()) origin = fmt::format("read from {}", fmt::join(variable.from, ", "));
