@@ -109,6 +109,8 @@ bool JsonBuilder<Json>::parse_error(std::size_t /*position*/, const std::string&
 
 template <class Json>
 Json parse_json(std::string_view text, const JsonLimits& limits, const JsonRefusal& refusal) {
+  // The parser takes a NUL for the end of the text.
+  if (text.find('\0') != std::string_view::npos) throw refusal("it is not JSON").because("it contains a NUL byte");
   JsonBuilder<Json> builder(text.size(), limits, refusal);
   Json::sax_parse(text.begin(), text.end(), &builder);
   return builder.take();

@@ -108,9 +108,13 @@ TEST(LayoutDocument, RefusesAnotherSchema) {
 }
 
 TEST(LayoutDocument, RefusesTextThatIsNoJsonNamingTheFile) {
-  const Error error = test::error_of([] { parse_layout_document("{", "layout.json"); });
-  EXPECT_EQ(error.code(), ErrorCode::kInvalidArgument);
-  EXPECT_EQ(error.file(), "layout.json");
+  const std::string document = R"({"schema": "shardctl.layout/1", "mesh": {"dp": 2}, "rules": []})";
+  parse_layout_document(document, "layout.json");
+  for (const std::string& text : {std::string("{"), document + std::string(1, '\0') + "more"}) {
+    const Error error = test::error_of([&] { parse_layout_document(text, "layout.json"); });
+    EXPECT_EQ(error.code(), ErrorCode::kInvalidArgument);
+    EXPECT_EQ(error.file(), "layout.json");
+  }
 }
 
 TEST(LayoutDocument, RefusesDeepNestingWithoutFollowingIt) {
