@@ -21,7 +21,8 @@ std::optional<Error> placeholder_at(const SourceStore& store, const std::string&
   return std::ranges::binary_search(names, base_name(path)) ? pointer_at(store, path) : std::nullopt;
 }
 
-PlaceholderFiles::PlaceholderFiles(const SourceStore& store, const std::vector<std::string>& sources) : store_(store) {
+PlaceholderFiles::PlaceholderFiles(const SourceStore& store, const std::vector<std::string>& sources)
+    : store_(store), sources_(sources) {
   for (const std::string& source : sources) {
     if (!store.is_folder(source)) continue;
     folders_.push_back(source);
@@ -41,7 +42,11 @@ std::vector<Error> PlaceholderFiles::at_the_top() const {
 }
 
 std::optional<Error> PlaceholderFiles::of_file(const std::string& file) {
-  std::vector<std::string> paths{file};
+  const auto is_in = [&](const std::string& source) {
+    return file == source || file.starts_with(join_path(source, ""));
+  };
+  std::vector<std::string> paths;
+  if (std::ranges::any_of(sources_, is_in)) paths.push_back(file);
   for (const std::string& folder : folders_) paths.push_back(join_path(folder, file));
   for (const std::string& path : paths) {
     if (!is_listed(path)) continue;

@@ -32,6 +32,7 @@ class PlaceholderFiles {
   bool is_listed(const std::string& path);
 
   const SourceStore& store_;
+  std::vector<std::string> sources_;
   std::vector<std::string> folders_;  ///< The sources' folders, and the folder of a run's last iteration.
   std::mutex mutex_;
   std::map<std::string, std::set<std::string>> names_;  ///< By folder.

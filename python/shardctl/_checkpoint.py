@@ -331,7 +331,8 @@ class Checkpoint(Mapping[str, Handle]):
     def __eq__(self, other: object) -> bool:
         return self is other
 
-    __hash__ = object.__hash__
+    def __hash__(self) -> int:
+        return object.__hash__(self)
 
     def __contains__(self, name: object) -> bool:
         if not isinstance(name, str):
