@@ -100,7 +100,7 @@ void warn_of_attributes(std::span<const LoadedObject> loaded, std::vector<std::s
     }
   }
   if (names.count() == 0) return;
-  warnings.push_back(fmt::format("tensors are read without the attributes of their Python objects: {}", names.text()));
+  warnings.push_back(torch_save::lost_attributes_text(names));
 }
 
 // Data in a folder of dcp files beside its items: one dict of plain data. Megatron-Core stores its arguments this way,

@@ -48,10 +48,6 @@ std::vector<std::pair<std::string, std::string>> parse_numbers(const std::vector
   return numbers;
 }
 
-bool has_variable(const MapDocument& document, const std::string& name) {
-  return std::ranges::find(document.vars, name, &MapVariable::name) != document.vars.end();
-}
-
 /// The object with that name, or null.
 const Value* value_of(const Catalog& catalog, std::string_view name) {
   const auto object = std::ranges::find(catalog.objects, name, &Object::name);
@@ -77,8 +73,8 @@ MapInputs inputs_of(const SourcePlace& place, const MapDocument& document, const
   MapInputs inputs;
   inputs.given = parse_numbers(numbers.set);
   const auto is_of_another_map = [&](const auto& number) {
-    return !has_variable(document, number.first) && std::ranges::any_of(numbers.maps, [&](const std::string& map) {
-      return has_variable(open_map(place, map).document, number.first);
+    return !document.has_variable(number.first) && std::ranges::any_of(numbers.maps, [&](const std::string& map) {
+      return open_map(place, map).document.has_variable(number.first);
     });
   };
   std::erase_if(inputs.given, is_of_another_map);

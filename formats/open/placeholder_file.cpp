@@ -16,7 +16,7 @@ std::vector<std::string> names_in(const SourceStore& store, const std::string& f
 }  // namespace
 
 std::optional<Error> placeholder_at(const SourceStore& store, const std::string& path) {
-  if (path.ends_with('/')) return std::nullopt;  // The path of a folder; a file of that name is no placeholder.
+  if (path.ends_with('/')) return std::nullopt;  // Placeholders are files, and this names a folder.
   const std::vector<std::string> names = names_in(store, parent_path(path));
   return std::ranges::binary_search(names, base_name(path)) ? pointer_at(store, path) : std::nullopt;
 }

@@ -218,4 +218,8 @@ bool drop_attributes(Arena& arena, Value& parameter, HiddenTensors& hidden) {
   return true;
 }
 
+std::string lost_attributes_text(const FirstNames& names) {
+  return fmt::format("tensors are read without the attributes of their Python objects: {}", names.text());
+}
+
 }  // namespace shard::torch_save

@@ -13,6 +13,7 @@
 #include "formats/parts/pickle/pickle.h"
 #include "libshard/core/arena.h"
 #include "libshard/core/findings.h"
+#include "libshard/core/short_text.h"
 #include "libshard/core/value.h"
 #include "libshard/io/source_store.h"
 
@@ -115,5 +116,7 @@ bool has_attributes(const Value& parameter);
 /// (Megatron's main_grad) or values of classes outside the list. The Parameter's own elements do not depend on it.
 /// \returns whether it did. \throws Error kCorruption  see HiddenTensors.
 bool drop_attributes(Arena& arena, Value& parameter, HiddenTensors& hidden);
+/// The warning about tensors without the attributes that their Python objects had.
+std::string lost_attributes_text(const FirstNames& names);
 
 }  // namespace shard::torch_save

@@ -280,10 +280,7 @@ class Merge {
                                                  taken_from_others_ == 1 ? "tensor was" : "tensors were"));
     }
     std::vector<std::string>& warnings = context_.catalog.warnings;
-    if (attributed_.count() > 0) {
-      warnings.push_back(
-          fmt::format("tensors are read without the attributes of their Python objects: {}", attributed_.text()));
-    }
+    if (attributed_.count() > 0) warnings.push_back(torch_save::lost_attributes_text(attributed_));
     if (holding_.count() == 0) return;
     warnings.push_back(fmt::format("objects have tensors as attributes, which are not listed: {}", holding_.text()));
   }

@@ -117,11 +117,7 @@ class ModuleFormula {
         .found(fmt::format("{} {}", dtype_name(at(tensor).dtype), to_string(at(tensor).shape.span())));
   }
 
-  Error unsupported(std::string_view what) const {
-    return Error(ErrorCode::kUnsupported, fmt::format("cannot dequantize '{}': {}", module_.name, what))
-        .of_tensor(weight().name)
-        .because(fmt::format("its form is {}", quantized_form_name(module_.form)));
-  }
+  Error unsupported(std::string_view what) const { return no_formula(module_.form, module_.name, weight().name, what); }
 
   /// \param reason  empty: none
   void refuse_if(const std::string& reason) const {

@@ -47,6 +47,12 @@ std::string unknown_form_of_all(const QuantizedPart& part, const StatedSchemes& 
   return has_complete_module(part) ? std::string() : stated.unknown_form();
 }
 
+Error no_formula(QuantizedForm form, std::string_view name, std::string_view tensor, std::string_view why) {
+  return Error(ErrorCode::kUnsupported, fmt::format("cannot dequantize '{}': {}", name, why))
+      .of_tensor(tensor)
+      .because(fmt::format("its form is {}", quantized_form_name(form)));
+}
+
 Error incomplete_module(const Catalog& catalog, const QuantizedPart& part, const QuantizedModule& module,
                         const std::string& unknown_form) {
   const std::span<const QuantizedMember> members = part.members_of(module);
@@ -57,9 +63,7 @@ Error incomplete_module(const Catalog& catalog, const QuantizedPart& part, const
   const std::string_view tensor = catalog.tensors[(meant == members.end() ? members.begin() : meant)->tensor].name;
   if (!unknown_form.empty()) return of_unknown_form(tensor, unknown_form);
   if (module.form == QuantizedForm::kHqq) {
-    return Error(ErrorCode::kUnsupported, fmt::format("cannot dequantize '{}': this form has no formula", tensor))
-        .of_tensor(tensor)
-        .because(fmt::format("its form is {}", quantized_form_name(module.form)));
+    return no_formula(module.form, tensor, tensor, "this form has no formula");
   }
   return Error(ErrorCode::kCorruption,
                module.has_weight ? fmt::format("cannot dequantize '{}': its scales are missing", tensor)

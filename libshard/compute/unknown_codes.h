@@ -23,6 +23,9 @@ bool is_stated_plain(const Catalog& catalog, const QuantizedPart& part, const Qu
 /// form. Otherwise empty. Cost: linear in the modules.
 std::string unknown_form_of_all(const QuantizedPart& part, const StatedSchemes& stated);
 
+/// kUnsupported: weights of that form cannot be computed. \param name  of the module or the tensor
+Error no_formula(QuantizedForm form, std::string_view name, std::string_view tensor, std::string_view why);
+
 /// For a module with a weight or with scales, but not both: kCorruption, or kUnsupported if its form is unknown.
 /// \param unknown_form  see unknown_form_of_all
 Error incomplete_module(const Catalog& catalog, const QuantizedPart& part, const QuantizedModule& module,

@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "libshard/catalog/selection/glob.h"
+#include "libshard/core/ascii.h"
 #include "libshard/core/split.h"
 
 namespace shard {
@@ -32,7 +33,7 @@ constexpr std::size_t kMostGlobs = 4;
 std::string glob_of_layers(std::string_view name) {
   std::vector<std::string> parts;
   for (const std::string_view part : split(name, '.')) {
-    const bool is_number = !part.empty() && part.find_first_not_of("0123456789") == std::string_view::npos;
+    const bool is_number = !part.empty() && std::ranges::all_of(part, is_digit);
     parts.push_back(is_number ? "*" : glob_of_name(part));
   }
   return fmt::format("{}", fmt::join(parts, "."));

@@ -22,7 +22,8 @@ class Salvage final : public Findings {
  public:
   /// `sources`: the prefixes that file names are shown without (shown_from).
   explicit Salvage(std::vector<std::string> sources = {}) : sources_(std::move(sources)) {}
-  /// Records a loss of the tensor that the finding names, or else of its file. \throws  a finding that is no damage.
+  /// Records a loss of the tensor that the finding names, or else of its file. \throws Error  a finding that is not
+  /// damage.
   void report(const Error& finding) override;
   bool goes_on() const override { return true; }
   void lose(Loss loss) override;

@@ -62,7 +62,7 @@ void check_same_job(Group& group, const TypedCommand& command) {
   expect_same(group, own_version(), ErrorCode::kPeer, "different versions of shardctl");
   expect_same(group, common_arguments(command.arguments), ErrorCode::kInvalidArgument, "different command lines");
   std::vector<std::string> settings = command.settings;
-  std::ranges::sort(settings);  // The environment of one rank may set what the file of another one sets.
+  std::ranges::sort(settings);  // One rank may set an option in its environment, and another one in its file.
   expect_same(group, fmt::format("{}", fmt::join(settings, " ")), ErrorCode::kInvalidArgument,
               "different options from the environment or --config");
 }
@@ -128,7 +128,7 @@ void write_error_file(LocalDisk& fs, const std::string& path, const std::string&
   json.end_object();
   json.end_line();
   try {
-    if (fs.status(path).kind == FileKind::kFolder) return;  // A folder of this name is not torchrun's file.
+    if (fs.is_folder(path)) return;  // A folder of this name is not torchrun's file.
     fs.remove_all(path);
     const auto file = fs.create(path);
     file->write_at(0, std::as_bytes(std::span(text)));

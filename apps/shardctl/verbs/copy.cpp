@@ -235,10 +235,6 @@ struct Work {
   std::optional<ManifestRequest> manifest;
 };
 
-void append(std::vector<std::string>& all, const std::vector<std::string>& more) {
-  all.insert(all.end(), more.begin(), more.end());
-}
-
 /// Whether --to-map defines the tensors of each rank, for a format that can store these.
 bool is_cut_by_map(const Session& session, const std::string& to_map, const TargetForm& form) {
   if (to_map.empty()) return false;

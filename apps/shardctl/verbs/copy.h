@@ -36,6 +36,10 @@ struct CopyVerb {
   const ObjectFaults* faults = nullptr;
 };
 
+inline void append(std::vector<std::string>& all, const std::vector<std::string>& more) {
+  all.insert(all.end(), more.begin(), more.end());
+}
+
 /// Runs a writing verb. Skips the source's `damaged` tensors. \returns the exit code.
 int run_copy_verb(Session& session, const CopyRequest& request, const CopyVerb& verb);
 

@@ -225,10 +225,8 @@ void Export::say_what_is_taken() const {
 std::vector<std::string> Export::warnings_of(const Catalog& catalog, const ModelPart& part) const {
   std::vector<std::string> warnings = catalog.warnings;
   std::erase_if(warnings, hf_index::is_others_warning);  // See warnings_of_others.
-  const auto add = [&](const std::vector<std::string>& more) {
-    warnings.insert(warnings.end(), more.begin(), more.end());
-  };
-  add(warnings_of_reference(part.is_adapter, part.is_adapter ? export_.adapter_folder() : export_.folder()));
+  append(warnings,
+         warnings_of_reference(part.is_adapter, part.is_adapter ? export_.adapter_folder() : export_.folder()));
   if (const std::string& weights = export_.report().unread_weights; !weights.empty()) {
     warnings.push_back(fmt::format("names and shapes are not compared with {}: it is not a safetensors file", weights));
   }
@@ -250,8 +248,8 @@ std::vector<std::string> Export::warnings_of(const Catalog& catalog, const Model
                                    plural(each.tensors, "tensor"), part.container,
                                    repeat_command(session_.command.arguments, "--include " + shell_quoted(glob))));
   }
-  add(warnings_of_files(export_.listed_files(), export_.report().reference));
-  add(warnings_of_others(export_.left_behind(catalog)));
+  append(warnings, warnings_of_files(export_.listed_files(), export_.report().reference));
+  append(warnings, warnings_of_others(export_.left_behind(catalog)));
   return warnings;
 }
 
@@ -264,7 +262,7 @@ void Export::adjust(OpenSource& source, Selection& selection) {
       .hint(remedy_for(difference, fits_by_map, exclusion_of(source, selection, difference)));
 }
 
-/// The options that exclude the unexpected tensors, if there is no other difference and a few globs match only them.
+/// --exclude options for the unexpected tensors. Empty if anything else differs, or if no few globs match only these.
 std::string Export::exclusion_of(const OpenSource& source, const Selection& selection,
                                  const ReferenceDifference& difference) const {
   const bool are_known = request_.read.map.empty() && source.catalog().tensors.size() == source_names_.size();

@@ -1,4 +1,4 @@
-/// \file What a model folder's JSON files state about quantization. libshard/catalog/quantized.h decides about tensors.
+/// \file Quantization as the JSON files of a model's folder state it. libshard/catalog/quantized.h classifies tensors.
 #pragma once
 
 #include <array>

@@ -2,6 +2,7 @@
 
 #include <fmt/ranges.h>
 
+#include "libshard/core/contains.h"
 #include "libshard/core/split.h"
 #include "libshard/map/documents/document_rules.h"
 #include "libshard/map/documents/document_text.h"
@@ -156,14 +157,11 @@ MapFiles read_files(const JsonPlace& place, const MapDocument& document) {
 
 /// Checks that no variable has a name with a different meaning in expressions or names of tensors.
 void check_variables(const MapDocument& document) {
-  const auto has = [](const auto& list, const std::string& name, auto name_of) {
-    return std::ranges::find(list, name, name_of) != list.end();
-  };
   for (const MapVariable& variable : document.vars) {
-    const char* const other = has(document.mesh, variable.name, &MapMeshAxis::name) ? "an axis of mesh"
-                              : has(document.index, variable.name, &MapIndex::name) ? "an index"
-                              : variable.name == "ranks"                            ? "the number of ranks"
-                                                                                    : nullptr;
+    const char* const other = contains(document.mesh, variable.name, &MapMeshAxis::name) ? "an axis of mesh"
+                              : contains(document.index, variable.name, &MapIndex::name) ? "an index"
+                              : variable.name == "ranks"                                 ? "the number of ranks"
+                                                                                         : nullptr;
     if (other == nullptr) continue;
     throw JsonPlace::wrong(fmt::format("the document.vars.{} has the name of {}", variable.name, other));
   }
@@ -177,6 +175,8 @@ void check_count(const JsonPlace& list, std::size_t most) {
 }
 
 }  // namespace
+
+bool MapDocument::has_variable(std::string_view variable) const { return contains(vars, variable, &MapVariable::name); }
 
 MapDocument parse_map_document(std::string_view text, const std::string& file) try {
   // Keys are read in the order of their dependencies: rules need the variables, the mesh and the indexes, and flat

@@ -203,6 +203,8 @@ struct MapDocument {
   std::optional<MapFlatten> flatten{};
   bool copies_unmatched = false;  ///< Names that no rule matches are copied unchanged, or are an error.
   bool must_use_rules = true;     ///< A rule without a match is an error if it is not optional, or a warning.
+
+  bool has_variable(std::string_view variable) const;
 };
 
 /// Parses JSON or YAML (document_text.h).

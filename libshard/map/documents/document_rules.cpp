@@ -67,16 +67,12 @@ namespace {
 
 constexpr std::array kKinds{FlatKind::kZero12, FlatKind::kZero3, FlatKind::kFsdp1, FlatKind::kMcoreBucket};
 
-bool is_variable(const MapDocument& document, const std::string& name) {
-  return contains(document.vars, name, &MapVariable::name);
-}
-
 /// Reads the names of the buffers of one state; an empty `state` is the model. A buffer contains many tensors, so its
 /// name can only depend on the group, the bucket and variables.
 FlatFamily read_family(const std::string& state, const JsonPlace& place, const MapDocument& document) {
   FlatFamily family{state, read_template(place)};
   for (const std::string& name : family.stored.placeholders()) {
-    if (name == "group" || name == "bucket" || is_variable(document, name)) continue;
+    if (name == "group" || name == "bucket" || document.has_variable(name)) continue;
     throw JsonPlace::wrong(fmt::format("{} has the placeholder '{{{}}}'", place.where(), name))
         .expected("{group}, {bucket} or a variable");
   }
@@ -333,7 +329,7 @@ void check_placeholders(const MapRule& rule, const MapDocument& document) {
   for (const MapStack& stack : rule.stack) stored.push_back(stack.index);
   const auto check = [&](const std::vector<std::string>& names, const std::vector<std::string>& others) {
     for (const std::string& name : names) {
-      if (contains(others, name) || is_variable(document, name)) continue;
+      if (contains(others, name) || document.has_variable(name)) continue;
       throw JsonPlace::wrong(fmt::format("{}: '{{{}}}' appears on only one side", rule.where, name));
     }
   };
@@ -403,7 +399,7 @@ NameTemplate read_template(const JsonPlace& place) {
 std::vector<MapCondition> read_conditions(const JsonPlace& place, const MapDocument& document) {
   std::vector<MapCondition> all;
   for (const auto& [name, values] : place.members()) {
-    if (!is_variable(document, name)) {
+    if (!document.has_variable(name)) {
       throw JsonPlace::wrong(fmt::format("{} names '{}', which vars lacks", place.where(), name));
     }
     std::vector<std::string> texts;
