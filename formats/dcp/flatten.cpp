@@ -113,7 +113,7 @@ class Flattener {
   void mapping(const Value& value, int depth) {
     const std::span<Value*> items = mapping_items(value);
     if (value.kind == ValueKind::kCall) {
-      lose(value.extra() != nullptr && value.extra()->state != nullptr ? kMetadataState : kMappingType);
+      lose(value.state() != nullptr ? kMetadataState : kMappingType);
     }
     if (items.empty()) lose(kEmptyDict);
     for (const auto [key, item] : ItemPairs(items)) enter(key_text(*key), *item, depth);

@@ -88,7 +88,7 @@ void MetadataClasses::need(const Value& object, Class id) {
   if (!is(object, id)) {
     throw pickle::malformed(wanted.name, fmt::format("found a value of type {} instead", type_name(object)));
   }
-  if (object.extra() == nullptr || object.extra()->state == nullptr) {
+  if (object.state() == nullptr) {
     throw pickle::malformed(wanted.name, "it has no attributes");
   }
 }
@@ -384,7 +384,7 @@ class Parser {
     classes_.need(value, Class::kProperties);
     if (value.callee()->module() == kMetadataModule)
       out_.maker = "torch>=2.3";  // In earlier versions the class belonged to ShardedTensor.
-    const Value& state = *value.extra()->state;
+    const Value& state = *value.state();
     const bool is_tuple = state.kind == ValueKind::kTuple && state.items().size() >= 5;
     const Value& dtype = is_tuple ? *state.items()[0] : pickle::need(value, "dtype");
     const Value* layout = is_tuple ? state.items()[1] : pickle::attribute(value, "layout");

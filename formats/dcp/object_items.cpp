@@ -109,8 +109,8 @@ void warn_of_attributes(std::span<const LoadedObject> loaded, std::vector<std::s
 /// The attributes of an argparse.Namespace or a types.SimpleNamespace; null for any other value.
 Value* attributes_of(const Value& value) {
   const bool is_namespace = value.is_call_of("argparse", "Namespace") || value.is_call_of("types", "SimpleNamespace");
-  if (!is_namespace || value.extra() == nullptr || value.extra()->state == nullptr) return nullptr;
-  return is_mapping(*value.extra()->state) ? value.extra()->state : nullptr;
+  if (!is_namespace || value.state() == nullptr) return nullptr;
+  return is_mapping(*value.state()) ? value.state() : nullptr;
 }
 
 /// The dict, with its namespaces converted to dicts.

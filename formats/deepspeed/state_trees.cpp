@@ -9,18 +9,6 @@ namespace shard::deepspeed {
 
 namespace {
 
-/// A copy of a mapping with these alternating keys and values.
-Value* with_items(Arena& arena, const Value& mapping, std::span<Value* const> items) {
-  if (mapping.kind != ValueKind::kCall) return make_list(arena, ValueKind::kDict, items);
-  const bool is_filled = mapping.extra() != nullptr && !mapping.extra()->dict_items.empty();
-  Value* const copy =
-      make_call(arena, mapping.callee(), is_filled ? std::span<Value* const>(mapping.items()) : std::span<Value*>());
-  CallExtra& extra = extra_of(arena, *copy);
-  if (mapping.extra() != nullptr) extra = *mapping.extra();
-  extra.dict_items = make_list(arena, ValueKind::kList, items)->items();
-  return copy;
-}
-
 Value* list_of(Arena& arena, std::span<const std::int64_t> numbers, Value* (*make)(Arena&, std::int64_t)) {
   std::vector<Value*> items;
   for (const std::int64_t number : numbers) items.push_back(make(arena, number));
@@ -175,12 +163,11 @@ class OptimizerTree {
     pickle::need_class(like, "fragment_address");
     pickle::need(like, "numel");
     pickle::need(like, "start");
-    if (!is_mapping(*like.extra()->state)) throw pickle::malformed("fragment_address", "its state is not a dict");
-    Value* const copy = make_call(arena_, like.callee(), like.items());
-    CallExtra& extra = extra_of(arena_, *copy);
-    extra = *like.extra();
-    extra.state = with_value(arena_, *extra.state, "numel", make_int(arena_, fragment.count));
-    extra.state = with_value(arena_, *extra.state, "start", make_int(arena_, fragment.first));
+    if (!is_mapping(*like.state())) throw pickle::malformed("fragment_address", "its state is not a dict");
+    Value* const copy = copy_of_call(arena_, like);
+    Value*& state = copy->call->state;
+    state = with_value(arena_, *state, "numel", make_int(arena_, fragment.count));
+    state = with_value(arena_, *state, "start", make_int(arena_, fragment.first));
     return copy;
   }
 

@@ -101,7 +101,7 @@ Value& arguments_of(const Value& root) {
   Value* const args = find_key(root, "args");
   if (args == nullptr) throw pickle::malformed("args", "it is missing");
   pickle::need_class(*args, "Namespace");
-  Value* const state = args->extra() == nullptr ? nullptr : args->extra()->state;
+  Value* const state = args->state();
   if (state == nullptr || !is_mapping(*state)) throw pickle::malformed("args", "it has no attributes");
   return *state;
 }

@@ -91,8 +91,8 @@ bool is_sharded_object(std::string_view name) { return name.find("/shard_") != s
 
 Value* namespace_of(Arena& arena, Value* attributes) {
   Value* const made = make_call(arena, make_global(arena, "argparse", "Namespace"), {});
-  extra_of(arena, *made).is_new = true;
-  extra_of(arena, *made).state = attributes;
+  made->is_new = true;
+  made->call->state = attributes;
   return made;
 }
 

@@ -58,8 +58,8 @@ const Value* value_of(const Catalog& catalog, std::string_view name) {
 std::optional<MapValue> argument_of(const Catalog& catalog, std::string_view name) {
   const Value* found = value_of(catalog, std::string(kArguments) + std::string(name));
   const Value* const all = value_of(catalog, kArguments.substr(0, kArguments.size() - 1));
-  if (found == nullptr && all != nullptr && all->extra() != nullptr && all->extra()->state != nullptr) {
-    found = find_key(*all->extra()->state, name);
+  if (found == nullptr && all != nullptr && all->state() != nullptr) {
+    found = find_key(*all->state(), name);
   }
   if (found == nullptr) return std::nullopt;
   const Value& value = *found;

@@ -19,7 +19,7 @@ bool is_old_parameter(const Value& value) {
 
 // Converts such a call to today's form.
 void modernize(Arena& arena, Value& node) {
-  const Value* state = node.extra() != nullptr ? node.extra()->state : nullptr;
+  const Value* state = node.state();
   const bool has_state = state != nullptr && state->kind == ValueKind::kTuple && !state->items().empty();
   const Value* flag = has_state ? state->items()[0] : (node.items().size() == 2 ? node.items()[1] : nullptr);
   Value* requires_grad = make_bool(arena, flag == nullptr || flag->kind != ValueKind::kBool || flag->boolean());

@@ -139,10 +139,9 @@ std::optional<TensorView> as_wrapped_tensor(Arena& arena, const Value& value) {
   // (function, class, arguments, state)
   if (value.items().size() != 4 || value.items()[2]->kind != ValueKind::kTuple) return std::nullopt;
   if (!is_tensor_class(*value.items()[1])) return as_wrapper_subclass(arena, value);
-  CallParts parts{value.items()[0], value.items()[2]->items()};
-  Value call;
-  call.kind = ValueKind::kCall;
-  call.call = &parts;
+  CallParts parts{.callee = value.items()[0]};
+  Value call{.kind = ValueKind::kCall, .call = &parts};
+  call.set_items(value.items()[2]->items());
   std::optional<TensorView> view = as_plain_tensor(arena, call);
   if (!view) view = as_device_tensor(arena, call);
   if (view) view->has_attributes = sets_attributes(*value.items()[3]);
@@ -249,7 +248,8 @@ std::optional<TensorView> as_plain_tensor(Arena& arena, const Value& value) {
   if (version == 0) return std::nullopt;
   const std::span<Value* const> arguments = value.items();
   const ArgumentCounts counts = kArguments[version];
-  if (arguments.size() < counts.least || arguments.size() > counts.most || value.extra() != nullptr) {
+  if (arguments.size() < counts.least || arguments.size() > counts.most || value.is_new || value.state() != nullptr ||
+      value.extra() != nullptr) {
     malformed(fmt::format("{} with {} arguments", value.callee()->text(), arguments.size()));
   }
   TensorView view;

@@ -55,7 +55,7 @@ class ContainerSearch {
       const bool has_pairs = !pairs.empty() && mapping_items(*argument).data() == pairs.data();
       return !has_pairs && holds(argument);
     };
-    return std::ranges::any_of(value.items(), is_searched) || (value.extra() != nullptr && holds(value.extra()->state));
+    return std::ranges::any_of(value.items(), is_searched) || holds(value.state());
   }
 
   std::string name_of(std::size_t number) const {

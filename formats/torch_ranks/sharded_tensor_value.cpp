@@ -70,7 +70,7 @@ std::int64_t memory_format_of(const Value& value) {
 /// TensorProperties: BUILD of a tuple (dtype, layout, requires_grad, memory format, pinned[, strides]).
 void read_properties(const Value& value, ShardedTensorValue& tensor) {
   need_class(value, "TensorProperties");
-  const Value* state = value.extra() == nullptr ? nullptr : value.extra()->state;
+  const Value* state = value.state();
   if (state == nullptr || state->kind != ValueKind::kTuple || state->items().size() < kPropertiesItems) {
     throw malformed("TensorProperties", "its state is not a tuple of five values or more");
   }

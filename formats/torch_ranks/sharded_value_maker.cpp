@@ -79,9 +79,8 @@ Value* ShardedValueMaker::dict(const Attributes& attributes) {
 
 Value* ShardedValueMaker::instance(Value* cls, std::span<Value* const> arguments, Value* state) {
   Value* made = make_call(arena_, cls, arguments);
-  CallExtra& extra = extra_of(arena_, *made);
-  extra.is_new = true;
-  extra.state = state;
+  made->is_new = true;
+  made->call->state = state;
   return made;
 }
 

@@ -200,20 +200,6 @@ Value* make_leaf(Arena& arena, const TreeEntry& entry) {
   return entry.tensor != kNoIndex ? make_tensor(arena, entry.tensor) : entry.object;
 }
 
-/// A copy of a mapping with other items. Class, constructor arguments and state are unchanged.
-Value* with_items(Arena& arena, const Value& mapping, std::span<Value* const> items) {
-  Value* dict = make_list(arena, ValueKind::kDict, items);
-  if (mapping.kind == ValueKind::kDict) return dict;
-  Value* copy = make_call(arena, mapping.callee(), mapping.items());
-  if (mapping.extra() != nullptr) extra_of(arena, *copy) = *mapping.extra();
-  if (mapping.extra() != nullptr && !mapping.extra()->dict_items.empty()) {
-    copy->extra()->dict_items = dict->items();
-  } else {
-    copy->items()[0] = dict;
-  }
-  return copy;
-}
-
 // --- Pruning ---
 
 class Pruner {

@@ -62,19 +62,21 @@ Value* make_number(Arena& arena, ValueKind kind, std::int64_t number) {
 }  // namespace
 
 void Value::set_text(std::string_view text) {
-  assert(has_text() && text.size() >> 40 == 0);
+  assert(has_text());
   characters = text.data();
-  size = text.size() & ((std::uint64_t{1} << 40) - 1);
+  set_size(text.size());
 }
 
 void Value::set_items(std::span<Value*> items) {
   assert(has_elements() || kind == ValueKind::kCall);
-  if (kind == ValueKind::kCall) {
-    call->arguments = items;
-    return;
-  }
-  elements = items.data();
-  size = items.size() & ((std::uint64_t{1} << 40) - 1);
+  (kind == ValueKind::kCall ? call->arguments : elements) = items.data();
+  set_size(items.size());
+}
+
+void Value::set_size(std::size_t count) {
+  constexpr std::uint64_t kMost = (std::uint64_t{1} << 39) - 1;
+  assert(count <= kMost);
+  size = count & kMost;
 }
 
 Value* make_value(Arena& arena, ValueKind kind) {
@@ -134,7 +136,8 @@ Value* make_global(Arena& arena, std::string_view module, std::string_view name)
 Value* make_call(Arena& arena, Value* callee, std::span<Value* const> arguments) {
   Value* value = make_value(arena, ValueKind::kCall);
   value->call = arena.array<CallParts>(1).data();
-  *value->call = {callee, copy_items(arena, arguments)};
+  value->call->callee = callee;
+  value->set_items(copy_items(arena, arguments));
   return value;
 }
 
@@ -142,6 +145,14 @@ CallExtra& extra_of(Arena& arena, Value& call) {
   assert(call.kind == ValueKind::kCall);
   if (call.call->extra == nullptr) call.call->extra = arena.array<CallExtra>(1).data();
   return *call.call->extra;
+}
+
+Value* copy_of_call(Arena& arena, const Value& call) {
+  Value* const copy = make_call(arena, call.callee(), call.items());
+  copy->is_new = call.is_new;
+  copy->call->state = call.state();
+  if (call.extra() != nullptr) extra_of(arena, *copy) = *call.extra();
+  return copy;
 }
 
 bool is_mapping(const Value& value) {
@@ -156,6 +167,15 @@ std::span<Value*> mapping_items(const Value& value) {
   // Counter is called with its dict. So is an OrderedDict in a pickle that was written by hand.
   const bool has_dict = !value.items().empty() && value.items()[0]->kind == ValueKind::kDict;
   return has_dict ? value.items()[0]->items() : std::span<Value*>();
+}
+
+Value* with_items(Arena& arena, const Value& mapping, std::span<Value* const> items) {
+  if (mapping.kind != ValueKind::kCall) return make_list(arena, ValueKind::kDict, items);
+  Value* const copy = copy_of_call(arena, mapping);
+  const bool has_dict = !copy->items().empty() && copy->items()[0]->kind == ValueKind::kDict;
+  if (has_dict) copy->set_items(copy->items().subspan(1));
+  extra_of(arena, *copy).dict_items = make_list(arena, ValueKind::kDict, items)->items();
+  return copy;
 }
 
 Value* find_key(const Value& mapping, std::string_view key) {

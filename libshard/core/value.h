@@ -37,7 +37,7 @@ enum class ValueKind : std::uint8_t {
   kSet,
   kFrozenSet,
   kGlobal,  ///< module() and text() (the qualified name).
-  kCall,    ///< REDUCE, NEWOBJ or NEWOBJ_EX: callee(), items() (arguments), extra().
+  kCall,    ///< REDUCE, NEWOBJ or NEWOBJ_EX: callee(), items() (arguments), is_new, state(), extra().
   kPersid,  ///< A persistent id: its only item.
   kTensor,  ///< Set by readers in the place of a rebuilt tensor: `number` is its index in the catalog.
   kOpaque,  ///< A class outside the list, under --unknown-globals opaque: module(), text().
@@ -45,30 +45,30 @@ enum class ValueKind : std::uint8_t {
 
 struct Value;
 
-/// The data that a kCall received after it was created: APPENDS / SETITEMS / ADDITEMS (`items`) and BUILD (`state`).
+/// Parts that few calls have.
 struct CallExtra {
   std::span<Value*> list_items;  ///< APPEND(S) onto the object.
   std::span<Value*> dict_items;  ///< SETITEM(S) onto the object: key, value, ...
-  Value* state = nullptr;        ///< BUILD's argument.
   Value* kwargs = nullptr;       ///< NEWOBJ_EX's dict, otherwise null.
-  bool is_new = false;           ///< NEWOBJ (cls.__new__) rather than REDUCE (cls()).
 };
 
-/// The callee and arguments of a kCall. They are stored outside of the value, because few values are calls.
+/// The parts of a kCall. They are stored outside of the value, because few values are calls.
 struct CallParts {
-  Value* callee = nullptr;  ///< Usually a kGlobal; for nested classes, a call of getattr.
-  std::span<Value*> arguments;
-  CallExtra* extra = nullptr;  ///< Null if nothing was added.
+  Value* callee = nullptr;      ///< Usually a kGlobal; for nested classes, a call of getattr.
+  Value** arguments = nullptr;  ///< Value::size of them.
+  Value* state = nullptr;       ///< BUILD's argument, otherwise null.
+  CallExtra* extra = nullptr;   ///< Null if the call has none of its parts.
 };
 
 /// A value has 16 bytes: a list of a million small objects consists of a million of these and as many pointers. `kind`
-/// determines the union's member. text(), items(), callee() and extra() check it, and are empty for kinds that lack the
-/// member.
+/// determines the union's member. text(), items(), callee(), state() and extra() check it, and are empty for kinds that
+/// lack the member.
 struct Value {
   ValueKind kind = ValueKind::kNone;
   /// kGlobal, kOpaque: the module precedes the text, with a dot between them.
   std::uint64_t module_bytes : 16 = 0;
-  std::uint64_t size : 40 = 0;  ///< The size of `characters` or `elements`.
+  std::uint64_t is_new : 1 = 0;  ///< kCall: NEWOBJ (cls.__new__) rather than REDUCE (cls()).
+  std::uint64_t size : 39 = 0;   ///< The size of `characters` or `elements`, or the number of arguments.
   union {
     std::int64_t number = 0;  ///< kInt; kBool: 0 or 1; index of kTensor.
     double real;              ///< kFloat.
@@ -82,16 +82,18 @@ struct Value {
   /// Elements, key-value pairs, or a call's arguments.
   std::span<Value*> items() const {
     if (has_elements()) return {elements, size};
-    return kind == ValueKind::kCall ? call->arguments : std::span<Value*>();
+    return kind == ValueKind::kCall ? std::span(call->arguments, size) : std::span<Value*>();
   }
   Value* callee() const { return kind == ValueKind::kCall ? call->callee : nullptr; }
+  Value* state() const { return kind == ValueKind::kCall ? call->state : nullptr; }
   CallExtra* extra() const { return kind == ValueKind::kCall ? call->extra : nullptr; }
   bool boolean() const { return kind == ValueKind::kBool && number != 0; }
 
-  /// Not copied. \pre a kind that has a text; less than 2^40 bytes
+  /// Not copied. \pre a kind that has a text; less than 2^39 bytes
   void set_text(std::string_view text);
-  /// Not copied. \pre a kind that has items
+  /// Not copied. A kCall's are its arguments. \pre a kind that has items
   void set_items(std::span<Value*> items);
+  void set_size(std::size_t count);
 
   bool has_text() const {
     return (kind >= ValueKind::kString && kind <= ValueKind::kByteArray) || kind == ValueKind::kLong ||
@@ -129,10 +131,10 @@ void for_each_child(AnyValue& value, Visit&& visit) {
   };
   visit_all(value.items());
   visit_one(value.callee());
+  visit_one(value.state());
   if (value.extra() == nullptr) return;
   visit_all(value.extra()->list_items);
   visit_all(value.extra()->dict_items);
-  visit_one(value.extra()->state);
   visit_one(value.extra()->kwargs);
 }
 
@@ -150,12 +152,16 @@ Value* make_list(Arena& arena, ValueKind kind, std::span<Value* const> items);
 /// A kGlobal; `module` and `name` become parts of one text "module.name". \pre a module below 64 KiB
 Value* make_global(Arena& arena, std::string_view module, std::string_view name);
 Value* make_call(Arena& arena, Value* callee, std::span<Value* const> arguments);
-/// The data that was added to a call; created if there is none. \pre a kCall
+/// The rare parts of a call; created if there are none. \pre a kCall
 CallExtra& extra_of(Arena& arena, Value& call);
+/// A copy of a call that shares no CallParts with it. Its values are not copied. \pre a kCall
+Value* copy_of_call(Arena& arena, const Value& call);
 
 /// The key-value pairs of a mapping (dict, OrderedDict, Counter, defaultdict). Empty for other values.
 std::span<Value*> mapping_items(const Value& value);
 bool is_mapping(const Value& value);
+/// A copy of a mapping with these alternating keys and values. Its class, state and other arguments are unchanged.
+Value* with_items(Arena& arena, const Value& mapping, std::span<Value* const> items);
 
 /// The pairs of keys and values that follow one another in `items`: for (const auto [key, value] : ItemPairs(items)).
 class ItemPairs {

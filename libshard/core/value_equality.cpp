@@ -123,16 +123,15 @@ class ValueEquality::Comparison {
       return;
     }
     is_same_ = a.kind == b.kind && has_same_number(a, b) && a.text() == b.text() && a.module() == b.module() &&
-               (a.kind != ValueKind::kOpaque || options_.opaque_by_class) &&
+               a.is_new == b.is_new && (a.kind != ValueKind::kOpaque || options_.opaque_by_class) &&
                (a.kind != ValueKind::kPersid || options_.persistent_by_id);
     is_set(a) ? push_sets(a.items(), b.items()) : push(a.items(), b.items());
     push(a.callee(), b.callee());
+    push(a.state(), b.state());
     const CallExtra none;
     const CallExtra &left = a.extra() != nullptr ? *a.extra() : none, &right = b.extra() != nullptr ? *b.extra() : none;
-    is_same_ = is_same_ && left.is_new == right.is_new;
     push(left.list_items, right.list_items);
     push(left.dict_items, right.dict_items);
-    push(left.state, right.state);
     push(left.kwargs, right.kwargs);
   }
 

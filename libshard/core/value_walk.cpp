@@ -15,7 +15,7 @@ void check_depth(int depth) {
 
 const Value* ValueWalk::next() {
   if (last_ != nullptr) {
-    const bool is_leaf = last_->items().empty() && last_->callee() == nullptr && last_->extra() == nullptr;
+    const bool is_leaf = last_->items().empty() && last_->kind != ValueKind::kCall;
     if (!is_leaf && met_.insert(last_)) for_each_child(*last_, [this](const Value& child) { add(child); });
     last_ = nullptr;
   }
@@ -59,20 +59,17 @@ std::span<Value*> ValueCopier::copied(std::span<Value* const> values) {
 }
 
 void ValueCopier::fill(Value& made) {
-  if (made.kind != ValueKind::kCall) return made.set_items(copied(made.items()));
-  CallParts* const parts = to_.array<CallParts>(1).data();
-  *parts = *made.call;
-  made.call = parts;
-  parts->callee = copied(parts->callee);
-  parts->arguments = copied(parts->arguments);
-  if (parts->extra == nullptr) return;
-  CallExtra* const extra = to_.array<CallExtra>(1).data();
-  *extra = *parts->extra;
-  parts->extra = extra;
-  extra->list_items = copied(extra->list_items);
-  extra->dict_items = copied(extra->dict_items);
-  extra->state = copied(extra->state);
-  extra->kwargs = copied(extra->kwargs);
+  if (made.kind == ValueKind::kCall) {
+    made.call = copy_of_call(to_, made)->call;
+    made.call->callee = copied(made.callee());
+    made.call->state = copied(made.state());
+    if (CallExtra* const extra = made.extra(); extra != nullptr) {
+      extra->list_items = copied(extra->list_items);
+      extra->dict_items = copied(extra->dict_items);
+      extra->kwargs = copied(extra->kwargs);
+    }
+  }
+  made.set_items(copied(made.items()));
 }
 
 }  // namespace shard

@@ -44,8 +44,8 @@ const Value* attributes_of(const Value& value) {
     dict.kind = ValueKind::kDict;
     return dict;
   }();
-  if (value.extra() == nullptr || value.extra()->state == nullptr) return &kEmpty;
-  const Value* const state = value.extra()->state;
+  if (value.state() == nullptr) return &kEmpty;
+  const Value* const state = value.state();
   const auto is_tensor = [](const Value& each) { return each.kind == ValueKind::kTensor; };
   return state->kind == ValueKind::kDict && find_below(*state, is_tensor) == nullptr ? state : nullptr;
 }

@@ -130,8 +130,8 @@ c10::TypePtr common_type(const std::vector<c10::IValue>& values) {
 bool is_dict(const Value& value) {
   if (value.kind == ValueKind::kDict) return true;
   if (!value.is_call_of("collections", "OrderedDict")) return false;
-  if (value.extra() == nullptr || value.extra()->state == nullptr) return true;
-  const std::span<Value*> attributes = mapping_items(*value.extra()->state);
+  if (value.state() == nullptr) return true;
+  const std::span<Value*> attributes = mapping_items(*value.state());
   return attributes.size() == 2 && attributes[0]->is_string() && attributes[0]->text() == "_metadata";
 }
 

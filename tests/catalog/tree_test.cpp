@@ -23,7 +23,7 @@ class TreeTest : public ::testing::Test {
   Value* ordered_dict(std::initializer_list<Value*> items) {
     Value* call = make_call(arena_, make_global(arena_, "collections", "OrderedDict"), {});
     extra_of(arena_, *call).dict_items = dict(items)->items();
-    call->extra()->state = text("metadata");
+    call->call->state = text("metadata");
     return call;
   }
   static std::span<Value* const> items_of(std::initializer_list<Value*> items) { return {items.begin(), items.size()}; }
@@ -211,7 +211,7 @@ TEST_F(TreeTest, KeepsTheClassAndStateOfAChangedMapping) {
   Value* pruned = prune_tree(arena_, *root, entries(*root, {"b"}));
   EXPECT_TRUE(pruned->is_call_of("collections", "OrderedDict"));
   EXPECT_EQ(print(*pruned), "OrderedDict{b: t0}");
-  EXPECT_EQ(pruned->extra()->state->text(), "metadata");
+  EXPECT_EQ(pruned->state()->text(), "metadata");
   EXPECT_EQ(print(*root), "OrderedDict{a: t0, b: t1}");
 }
 

@@ -16,7 +16,7 @@ TEST(ValueCopier, CopiesOutliveTheirArena) {
     Arena from;
     Value* const call =
         make_call(from, make_global(from, "module", "Name"), std::vector{make_string(from, "argument")});
-    extra_of(from, *call).state = make_int(from, 7);
+    call->call->state = make_int(from, 7);
     extra_of(from, *call).list_items = make_list(from, ValueKind::kList, std::vector{make_bool(from, true)})->items();
     extra_of(from, *call).dict_items =
         make_list(from, ValueKind::kList, std::vector{make_string(from, "key"), make_int(from, 8)})->items();
@@ -28,7 +28,7 @@ TEST(ValueCopier, CopiesOutliveTheirArena) {
   const Value& call = *made->items()[0];
   EXPECT_TRUE(call.is_call_of("module", "Name"));
   EXPECT_EQ(call.items()[0]->text(), "argument");
-  EXPECT_EQ(call.extra()->state->number, 7);
+  EXPECT_EQ(call.state()->number, 7);
   EXPECT_TRUE(call.extra()->list_items[0]->boolean());
   EXPECT_EQ(call.extra()->dict_items[0]->text(), "key");
   EXPECT_EQ(find_key(*call.extra()->kwargs, "k")->number, 9);
@@ -48,12 +48,12 @@ TEST(ValueCopier, WhatIsSharedStaysSharedAmongAllCopies) {
 TEST(ValueCopier, ACopiedCallSharesNoPartWithItsOriginal) {
   Arena from, to;
   Value* const call = make_call(from, make_global(from, "module", "Name"), {});
+  call->call->state = make_int(from, 7);
   CallExtra& extra = extra_of(from, *call);
-  extra.state = make_int(from, 7);
   extra.kwargs = make_list(from, ValueKind::kDict, std::vector{make_string(from, "k"), make_int(from, 9)});
   const Value* const made = ValueCopier(to).copy(*call);
   EXPECT_NE(made->callee(), call->callee());
-  EXPECT_NE(made->extra()->state, extra.state);
+  EXPECT_NE(made->state(), call->state());
   EXPECT_NE(made->extra()->kwargs, extra.kwargs);
 }
 

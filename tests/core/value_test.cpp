@@ -35,9 +35,8 @@ TEST_F(ForEachChild, SeesEveryPartOfACall) {
   Value* made = call("m", "C", {number(1)});
   extra_of(arena_, *made) = {.list_items = dict({number(2)})->items(),
                              .dict_items = dict({number(3), number(4)})->items(),
-                             .state = number(5),
-                             .kwargs = number(6),
-                             .is_new = true};
+                             .kwargs = number(6)};
+  made->call->state = number(5);
   std::int64_t sum = 0;
   int globals = 0;
   for_each_child(std::as_const(*made),

@@ -441,10 +441,10 @@ void add_mcore_data(GoldenDcp& golden, const std::string& reshaped, const std::s
   Value* shape = make_list(arena, ValueKind::kTuple, std::vector{make_int(arena, 12)});
   Value* entry = dict({make_string(arena, "nd_reformulated_orig_global_shape"), shape});
   Value* mcore_data = dict({make_string(arena, "w"), dict({}), make_string(arena, reshaped), entry});
-  const std::span<Value*> state = root->extra()->state->items();
+  const std::span<Value*> state = root->state()->items();
   std::vector<Value*> items(state.begin(), state.end());
   items.insert(items.end(), {make_string(arena, "mcore_data"), mcore_data});
-  root->extra()->state = dict(items);
+  root->call->state = dict(items);
   if (!class_module.empty()) root->call->callee = make_global(arena, class_module, "MCoreMetadata");
   pickle::Dumper dumper({.protocol = 4, .tensor = {}});
   dumper.value(*root);

@@ -136,7 +136,7 @@ TEST(DcpFlatten, AnEmptyDictVanishesAndThatIsSaid) {
 TEST(DcpFlatten, TheMetadataOfAModuleIsLostAndThatIsSaid) {
   Tree t;
   Value* model = t.ordered_dict({t.text("w"), t.tensor()});
-  model->extra()->state = t.dict({t.text("_metadata"), t.dict({})});
+  model->call->state = t.dict({t.text("_metadata"), t.dict({})});
   EXPECT_THAT(t.flatten(t.dict({t.text("model"), model})).warnings, ElementsAre(HasSubstr("the _metadata of 'model'")));
 }
 

@@ -169,9 +169,9 @@ std::string with_short_chunks(const std::string& metadata, std::string_view name
   pickle::LoadOptions load;
   load.allow = [](std::string_view, std::string_view) { return true; };
   Value* const root = pickle::load(arena, std::as_bytes(std::span(metadata)), load);
-  Value* const tensor = find_key(*find_key(*root->extra()->state, "state_dict_metadata"), name);
-  for (Value* chunk : find_key(*tensor->extra()->state, "chunks")->items()) {
-    Value& sizes = *find_key(*chunk->extra()->state, "sizes");
+  Value* const tensor = find_key(*find_key(*root->state(), "state_dict_metadata"), name);
+  for (Value* chunk : find_key(*tensor->state(), "chunks")->items()) {
+    Value& sizes = *find_key(*chunk->state(), "sizes");
     Value* const arguments = sizes.items()[0];
     std::vector<Value*> rest(arguments->items().begin() + 1, arguments->items().end());
     sizes = *make_call(arena, sizes.callee(), std::vector{make_list(arena, ValueKind::kTuple, rest)});

@@ -77,7 +77,7 @@ class MegatronSave : public ::testing::Test {
   /// Gives an argument, which may be new, a value in all files, or in one.
   void set_argument(const std::string& name, const std::function<Value*(Arena&)>& value, const std::string& file = {}) {
     const auto change = [&](Arena& arena, Value& root) {
-      Value& arguments = *find_key(root, "args")->extra()->state;
+      Value& arguments = *find_key(root, "args")->state();
       std::vector<Value*> items(arguments.items().begin(), arguments.items().end());
       items.insert(items.end(), {make_string(arena, name), value(arena)});
       arguments = *make_list(arena, ValueKind::kDict, items);

@@ -62,7 +62,7 @@ TEST(PickleClasses, KeepTheirAttributes) {
   for (const Pickled& each : read_classes()) {
     if (!each.type.ends_with("fragment_address")) continue;
     Arena arena;
-    const Value& state = *load_text(arena, each.bytes)->extra()->state;
+    const Value& state = *load_text(arena, each.bytes)->state();
     EXPECT_EQ(find_key(state, "numel")->number, 12);
     EXPECT_EQ(find_key(state, "start")->number, 4);
   }

@@ -82,8 +82,8 @@ TEST(PickleLoad, StateDictIsACallWithItemsAndState) {
   ASSERT_TRUE(dict->is_call_of("collections", "OrderedDict"));
   ASSERT_NE(dict->extra(), nullptr);
   EXPECT_EQ(dict->extra()->dict_items[0]->text(), "w");
-  EXPECT_EQ(dict->extra()->state->items()[0]->text(), "_metadata");
-  EXPECT_FALSE(dict->extra()->is_new);
+  EXPECT_EQ(dict->state()->items()[0]->text(), "_metadata");
+  EXPECT_FALSE(dict->is_new);
 }
 
 // Python 2 pickles an OrderedDict as a call with a list of [key, value].
@@ -100,7 +100,7 @@ TEST(PickleLoad, OrderedDictOfPython2HasItsItems) {
   EXPECT_EQ(items[0]->text(), "w");
   EXPECT_EQ(items[1]->number, 3);
   EXPECT_EQ(items[2]->text(), "x");
-  EXPECT_EQ(dict->extra()->state->items()[0]->text(), "t");
+  EXPECT_EQ(dict->state()->items()[0]->text(), "t");
   EXPECT_TRUE(mapping_items(*load_text(arena,
                                        "\x80\x02"
                                        "ccollections\nOrderedDict\n]\x85R."s))
@@ -127,7 +127,7 @@ TEST(PickleLoad, NewObjectAndBatchesOfAppends) {
   EXPECT_EQ(pair->items()[0]->items().size(), 4u);
   EXPECT_EQ(pair->items()[0]->items()[3]->number, 4);
   EXPECT_TRUE(pair->items()[1]->is_call_of("torch", "Size"));
-  EXPECT_TRUE(pair->items()[1]->extra()->is_new);
+  EXPECT_TRUE(pair->items()[1]->is_new);
 }
 
 TEST(PickleLoad, EnumMembersComeInBothSpellings) {
@@ -184,7 +184,7 @@ TEST(PickleLoad, NestedClassMadeThroughGetattr) {
   const Value* state = load_text(arena, text);
   ASSERT_EQ(state->kind, ValueKind::kCall);
   EXPECT_TRUE(state->callee()->is_call_of("builtins", "getattr"));
-  EXPECT_EQ(state->extra()->state->kind, ValueKind::kDict);
+  EXPECT_EQ(state->state()->kind, ValueKind::kDict);
 }
 
 TEST(PickleLoad, ConsumedEndsAfterStop) {

@@ -163,8 +163,8 @@ inline Value& object_of(Value& root, std::string_view class_name, int nth = 0) {
     std::vector<Value*> children(value->items().begin(), value->items().end());
     if (value->extra() != nullptr) {
       children.insert(children.end(), value->extra()->dict_items.begin(), value->extra()->dict_items.end());
-      children.push_back(value->extra()->state);
     }
+    children.push_back(value->state());
     todo.insert(todo.end(), children.rbegin(), children.rend());
   }
   throw std::logic_error("no such object in the pickle: " + std::string(class_name));
@@ -172,7 +172,7 @@ inline Value& object_of(Value& root, std::string_view class_name, int nth = 0) {
 
 /// The node of an attribute's value: in BUILD's dict, in its slots, or in the state of a tensor subclass.
 inline Value*& attribute_of(Value& object, std::string_view name) {
-  Value* state = torch_ranks::subclass_name(object).empty() ? object.extra()->state : object.items()[3];
+  Value* state = torch_ranks::subclass_name(object).empty() ? object.state() : object.items()[3];
   std::vector<Value*> dicts{state};
   if (state->kind == ValueKind::kTuple) dicts.assign(state->items().begin(), state->items().end());
   for (Value* dict : dicts) {

@@ -79,7 +79,7 @@ Change set_item(const std::string& type, std::size_t index, const Make& make) {
     if (type == "ShardedTensor") {
       object.items()[3]->items()[index] = make(arena);
     } else if (type == "TensorProperties") {
-      object.extra()->state->items()[index] = make(arena);
+      object.state()->items()[index] = make(arena);
     } else {
       object.items()[index] = make(arena);
     }
@@ -382,7 +382,7 @@ TEST(RankFileTolerance, EnumsByNameAreAsGoodAsByNumber) {
   folder.edit("rank_0.pt", [](Arena& arena, Value& root) {
     Value* type = make_global(arena, "torch.distributed._shard.sharded_tensor.metadata", "MEM_FORMAT_ENCODING");
     Value* name = make_string(arena, "TORCH_CONTIGUOUS_FORMAT");
-    object_of(root, "TensorProperties").extra()->state->items()[3] =
+    object_of(root, "TensorProperties").state()->items()[3] =
         make_call(arena, make_global(arena, "builtins", "getattr"), std::vector{type, name});
   });
   EXPECT_EQ(folder.open()->catalog().tensors.size(), 3U);

@@ -272,7 +272,7 @@ TEST(TorchRanksReader, AMeshLayoutsShapeMayBeATorchSize) {
   for (int rank = 0; rank < 4; ++rank) {
     folder.edit("rank_" + std::to_string(rank) + ".pt", [](Arena& arena, Value& root) {
       Value& layout = object_of(root, "_MeshLayout");
-      Value& shape = *find_key(*layout.extra()->state, "shape");
+      Value& shape = *find_key(*layout.state(), "shape");
       Value* const sizes[] = {make_list(arena, ValueKind::kTuple, shape.items())};
       shape = *make_call(arena, make_global(arena, "torch", "Size"), sizes);
     });

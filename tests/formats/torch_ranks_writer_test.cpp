@@ -339,7 +339,7 @@ Sharding sharding_of(std::string_view axes, std::vector<std::int64_t> ranks = {}
 /// The field `key` in the `state` of a layout.
 std::vector<std::int64_t> numbers_of(const Value& layout, std::string_view key) {
   std::vector<std::int64_t> numbers;
-  for (const Value* item : find_key(*layout.extra()->state, key)->items()) numbers.push_back(item->number);
+  for (const Value* item : find_key(*layout.state(), key)->items()) numbers.push_back(item->number);
   return numbers;
 }
 
@@ -352,13 +352,13 @@ TEST(ShardedValueMaker, AMeshsLayoutHasTheFormThatIsAskedFor) {
   const auto layout_in = [&](LayoutForm form) -> const Value& {
     const Value* mesh = maker.device_mesh(
         {.sharding = &sharding, .index = 4, .groups = {"1", "2", "3"}, .ranks = make_tensor(arena, 0), .layout = form});
-    EXPECT_EQ(find_key(*mesh->extra()->state, "_preserve_rank_order") != nullptr, form == LayoutForm::kAxes);
-    return *find_key(*mesh->extra()->state, "_layout");
+    EXPECT_EQ(find_key(*mesh->state(), "_preserve_rank_order") != nullptr, form == LayoutForm::kAxes);
+    return *find_key(*mesh->state(), "_layout");
   };
   const Value& pair = layout_in(LayoutForm::kPair);
   EXPECT_THAT(numbers_of(pair, "shape"), ElementsAre(2, 1, 3));
   EXPECT_THAT(numbers_of(pair, "stride"), ElementsAre(3, 3, 1));
-  const std::span<Value*> axes = find_key(*layout_in(LayoutForm::kAxes).extra()->state, "axes")->items();
+  const std::span<Value*> axes = find_key(*layout_in(LayoutForm::kAxes).state(), "axes")->items();
   ASSERT_EQ(axes.size(), 3U);
   EXPECT_THAT(numbers_of(*axes[0], "shape"), ElementsAre(2));
   EXPECT_THAT(numbers_of(*axes[0], "stride"), ElementsAre(3));

@@ -109,7 +109,7 @@ TEST(TorchReader, ModuleMetadataStaysInTheTree) {
   const auto file = open_golden("state.pt");
   ASSERT_NE(file->catalog().root, nullptr);
   ASSERT_NE(file->catalog().root->extra(), nullptr);
-  const Value* metadata = find_key(*file->catalog().root->extra()->state, "_metadata");
+  const Value* metadata = find_key(*file->catalog().root->state(), "_metadata");
   ASSERT_NE(metadata, nullptr);
   EXPECT_NE(find_key(*metadata, "embed"), nullptr);
 }

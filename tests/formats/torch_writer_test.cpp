@@ -104,7 +104,7 @@ TEST_F(TorchWriter, StoragesBeginAtMultiplesOf64) {
 TEST_F(TorchWriter, ModuleMetadataComesThrough) {
   const std::unique_ptr<Reader> copied = copy("state.pt", "/out/state.pt");
   ASSERT_NE(copied->catalog().root->extra(), nullptr);
-  EXPECT_NE(find_key(*copied->catalog().root->extra()->state, "_metadata"), nullptr);
+  EXPECT_NE(find_key(*copied->catalog().root->state(), "_metadata"), nullptr);
 }
 
 TEST_F(TorchWriter, ViewsThatShareAStorageStillDo) {

@@ -105,13 +105,13 @@ class Printer {
     if (pickle::is_foreign_holder(value)) return print(value.callee(), depth + 1);
     if (const std::string_view type = torch_save::tensor_subclass(value); !type.empty()) return out_.add(type);
     if (!print(value.callee(), depth + 1) || !items("(", value.items(), ")", depth)) return false;
-    const CallExtra* extra = value.extra();
-    if (extra == nullptr) return true;
-    if (!extra->list_items.empty() && !items("[", extra->list_items, "]", depth)) return false;
-    if (!extra->dict_items.empty() && !(out_.add("{") && pairs(extra->dict_items, depth) && out_.add("}")))
-      return false;
-    if (extra->kwargs != nullptr && !(out_.add(" with ") && print(extra->kwargs, depth + 1))) return false;
-    return extra->state == nullptr || (out_.add(" in state ") && print(extra->state, depth + 1));
+    if (const CallExtra* const extra = value.extra(); extra != nullptr) {
+      if (!extra->list_items.empty() && !items("[", extra->list_items, "]", depth)) return false;
+      if (!extra->dict_items.empty() && !(out_.add("{") && pairs(extra->dict_items, depth) && out_.add("}")))
+        return false;
+      if (extra->kwargs != nullptr && !(out_.add(" with ") && print(extra->kwargs, depth + 1))) return false;
+    }
+    return value.state() == nullptr || (out_.add(" in state ") && print(value.state(), depth + 1));
   }
 
   bool tensor(const Value& value) {

@@ -52,9 +52,7 @@ Value* state_attribute(const Value& state, std::string_view name) {
 }
 
 Value* attribute(const Value& object, std::string_view name) {
-  const bool has_state =
-      object.kind == ValueKind::kCall && object.extra() != nullptr && object.extra()->state != nullptr;
-  return has_state ? state_attribute(*object.extra()->state, name) : nullptr;
+  return object.state() != nullptr ? state_attribute(*object.state(), name) : nullptr;
 }
 
 void need_class(const Value& object, std::string_view name) {

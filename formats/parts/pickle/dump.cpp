@@ -390,14 +390,14 @@ void Dumper::Impl::call(const Value& value) {
     this->value(*extra.kwargs);
     op(kOpNewObjEx);
   } else {
-    op(extra.is_new ? kOpNewObj : kOpReduce);
+    op(value.is_new ? kOpNewObj : kOpReduce);
   }
   if (values.contains(&value)) return resolve(value);
   remember(value);  // Before later additions, which may refer to the object.
   batches(extra.list_items, kOpAppend, kOpAppends);
   pairs(extra.dict_items);
-  if (extra.state == nullptr) return;
-  this->value(*extra.state);
+  if (value.state() == nullptr) return;
+  this->value(*value.state());
   op(kOpBuild);
 }
 

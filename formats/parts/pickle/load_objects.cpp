@@ -396,7 +396,7 @@ void Machine::push_call(bool is_new, Value* kwargs) {
   Value* call = nodes_.make_call(callee, arguments);
   note_part(*call, tuple);
   if (kwargs != nullptr) note_part(*call, *kwargs);
-  if (is_new) nodes_.extra_of(*call).is_new = true;
+  call->is_new = is_new;
   if (kwargs != nullptr) nodes_.extra_of(*call).kwargs = kwargs;
   if (opaque != nullptr) options_.behind_opaque->try_emplace(opaque, call);
   push(opaque != nullptr ? opaque : call);
@@ -415,11 +415,11 @@ void Machine::build() {
   note_part(target, below(0));
   if (target.kind != ValueKind::kOpaque && !is_foreign_holder(target)) {
     if (!is_object(target)) fail("sets the state of a value that is not an object");
-    Value*& state = nodes_.extra_of(target).state;
+    Value*& state = target.call->state;
     if (state != nullptr) fail("sets the state of an object twice");
     state = &below(0);
   } else if (Value* behind = call_behind(target)) {
-    Value*& state = nodes_.extra_of(*behind).state;
+    Value*& state = behind->call->state;
     state == nullptr ? void(state = &below(0)) : void((*options_.behind_opaque)[&target] = nullptr);
   }
   drop(1);

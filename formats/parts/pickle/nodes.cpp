@@ -132,7 +132,8 @@ Value* Nodes::make_text(ValueKind kind, std::string_view text) {
 Value* Nodes::make_call(Value* callee, std::span<Value*> arguments) {
   Value* value = make(ValueKind::kCall);
   value->call = std::construct_at(room_for<CallParts>(1));
-  *value->call = {callee, arguments};
+  value->call->callee = callee;
+  value->set_items(arguments);
   return value;
 }
 

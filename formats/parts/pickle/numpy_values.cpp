@@ -24,13 +24,11 @@ bool is_numpy_call(const Value& value, std::string_view module, std::string_view
   return is_in("numpy.core.") || is_in("numpy._core.");
 }
 
-const Value* state_of(const Value& call) { return call.extra() != nullptr ? call.extra()->state : nullptr; }
-
 /// numpy.dtype('f8', False, True), BUILD (3, '<', ...).
 bool read_dtype(const Value& value, NumpyValue& out) {
   if (!value.is_call_of("numpy", "dtype") || value.items().empty() || !value.items()[0]->is_string()) return false;
   out.code = value.items()[0]->text();
-  const Value* state = state_of(value);
+  const Value* state = value.state();
   if (state == nullptr) return true;
   const bool has_order =
       state->kind == ValueKind::kTuple && state->items().size() >= 2 && state->items()[1]->is_string();
@@ -61,7 +59,7 @@ bool read_scalar(const Value& call, NumpyValue& out) {
 
 /// _reconstruct(ndarray, (0,), b'b'), BUILD (1, shape, dtype, is column-major, bytes or list)
 bool read_array(const Value& call, NumpyValue& out) {
-  const Value* state = state_of(call);
+  const Value* state = call.state();
   if (state == nullptr || state->kind != ValueKind::kTuple || state->items().size() != 5) return false;
   const std::span<Value* const> parts = state->items();
   out.column_major = parts[3]->kind == ValueKind::kBool && parts[3]->boolean();
