@@ -471,10 +471,8 @@ def _checked(handle: Handle, memory: Memory, cast: bool) -> str:
     if memory.dtype is None or memory.dtype == handle.dtype:
         return handle.dtype
     if not cast:
-        error = usage(f"cannot read tensor '{handle.name}' into memory of a different dtype", handle.dtype, memory.dtype,
-                      handle.name)
-        error.hint = "convert the elements with cast=True"
-        raise error
+        raise usage(f"cannot read tensor '{handle.name}' into memory of a different dtype", handle.dtype, memory.dtype,
+                    handle.name, "convert the elements with cast=True")
     return memory.dtype
 
 
@@ -516,9 +514,7 @@ def open(source: Union[PathLike, Sequence[PathLike]], *, format: Optional[str] =
         raise TypeError(f"a source is a path or a sequence of paths, not {type(source).__name__}")
     for name, given in (("set", set), ("hf_ref", hf_ref)):
         if given and not map:
-            error = usage(f"{name}= needs a model map")
-            error.hint = f"drop {name}=, or name the map with map="
-            raise error
+            raise usage(f"{name}= needs a model map", hint=f"drop {name}=, or name the map with map=")
     threads = len(os.sched_getaffinity(0)) if threads is None else threads
     check_ranges(threads=(threads, 4096), connections=(connections, 4096), max_memory=(max_memory, 1 << 62))
     arguments = dict(

@@ -32,9 +32,10 @@ class Memory:
     finish: Optional[Callable[[], object]] = None
 
 
-def usage(message: str, expected: object = None, found: object = None, tensor: Optional[str] = None) -> Usage:
+def usage(message: str, expected: object = None, found: object = None, tensor: Optional[str] = None,
+          hint: Optional[str] = None) -> Usage:
     """The exception for a wrong argument."""
-    return Usage(failure(None, 2, "invalid_argument", message, expected=expected, found=found, tensor=tensor))
+    return Usage(failure(None, 2, "invalid_argument", message, hint, expected=expected, found=found, tensor=tensor))
 
 
 def check_ranges(**given: tuple[int, int]) -> None:
@@ -129,13 +130,11 @@ def check_dense(tensor: Any, name: Optional[str] = None) -> None:
     that in a state, if it is part of one."""
     if not is_wrapper(tensor) and is_held(tensor):
         return
-    error = usage(f"cannot fill {'a tensor' if name is None else repr(name)} that has no memory of its own", "a dense tensor",
-                  f"{type(tensor).__name__} on {tensor.device}", name)
+    hint = "load_state_dict() fills DTensors and ShardedTensors" if is_wrapper(tensor) else None
     if name is not None:
-        error.hint = "put a new tensor in its place with assign=True"
-    elif is_wrapper(tensor):
-        error.hint = "load_state_dict() fills DTensors and ShardedTensors"
-    raise error
+        hint = "put a new tensor in its place with assign=True"
+    raise usage(f"cannot fill {'a tensor' if name is None else repr(name)} that has no memory of its own", "a dense tensor",
+                f"{type(tensor).__name__} on {tensor.device}", name, hint)
 
 
 def _memory_of_tensor(tensor: Any) -> Memory:

@@ -79,9 +79,8 @@ def _group_for(state: Any, collective: Optional[bool]) -> Any:
     if collective is None:
         return None if sharded is None else group
     if sharded is not None:
-        error = usage(f"cannot save '{sharded}' by one rank", "a plain tensor", "a sharded tensor", sharded)
-        error.hint = "save with all ranks, or save full_tensor() of it"
-        raise error
+        raise usage(f"cannot save '{sharded}' by one rank", "a plain tensor", "a sharded tensor", sharded,
+                    "save with all ranks, or save full_tensor() of it")
     return None
 
 

@@ -43,10 +43,8 @@ def boxes_of_dtensor(tensor: Any, name: str, doing: str) -> list[tuple[tuple[int
     from shardctl._extension import native
 
     if any(placement.is_partial() for placement in tensor.placements):
-        error = usage(f"{doing}: each rank has only a part of each element's sum", "Shard or Replicate", str(tensor.placements),
-                      name)
-        error.hint = "redistribute it first"
-        raise error
+        raise usage(f"{doing}: each rank has only a part of each element's sum", "Shard or Replicate", tensor.placements, name,
+                    "redistribute it first")
     mesh = tensor.device_mesh
     coordinate = mesh.get_coordinate()
     if coordinate is None:

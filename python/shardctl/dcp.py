@@ -299,9 +299,8 @@ class Writer(StorageWriter):  # type: ignore[misc, unused-ignore]
         group = self._group if self._group is not None else default_group()
         size = 1 if group is None else group.size()
         if size != count:
-            error = usage("the ranks that save are not those of the process group", size, count)
-            error.hint = "name the process group of the call: Writer(..., process_group=GROUP)"
-            raise error
+            raise usage("the ranks that save are not those of the process group", size, count,
+                        hint="name the process group of the call: Writer(..., process_group=GROUP)")
         return group
 
     def _format(self) -> Optional[str]:
