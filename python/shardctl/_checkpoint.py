@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Callable, Optional, Union
 
-from shardctl._errors import NotFound, Unsupported, failure
+from shardctl._errors import NotFound, Unsupported, failure, unsupported
 from shardctl._extension import native
 from shardctl._memory import (
     Memory,
@@ -84,8 +84,8 @@ class _Objects(Mapping[str, Any]):
 
 
 def _same_name(what: str, name: str) -> Unsupported:
-    message = f"two {what} have the name '{name}', in which dots join the keys of the checkpoint"
-    return Unsupported(failure(None, 8, "unsupported", message, "read the file with the library that wrote it", tensor=name))
+    return unsupported(f"two {what} have the name '{name}', in which dots join the keys of the checkpoint",
+                       "read the file with the library that wrote it", tensor=name)
 
 
 class Handle:

@@ -111,6 +111,12 @@ def failure(verb: Optional[str], code: int, kind: str, message: str, hint: Optio
     return ErrorDocument("shardctl.error/1", json, verb, code, kind, message, **facts)  # type: ignore[arg-type]
 
 
+def unsupported(message: str, hint: Optional[str] = None, *, tensor: Optional[str] = None, expected: object = None,
+                found: object = None) -> Unsupported:
+    """The exception for a valid request that this build or format does not support."""
+    return Unsupported(failure(None, 8, "unsupported", message, hint, tensor=tensor, expected=expected, found=found))
+
+
 _NATIVE: Mapping[str, int] = {  # Exit codes by the names of the library's codes.
     "invalid_argument": 2,
     "not_found": 3,

@@ -8,7 +8,7 @@ import os
 import sys
 from typing import Any, Optional
 
-from shardctl._errors import ProgramNotFound, Unsupported, failure
+from shardctl._errors import ProgramNotFound, Unsupported, unsupported
 from shardctl._program import program
 
 
@@ -26,7 +26,7 @@ def native() -> Any:
     except ImportError as error:
         hint = "build it with CMake, or install a wheel for this Python; inspect() and run() work without it"
         message = f"this installation of shardctl has no native module for {_this_python()}: {error}"
-        raise Unsupported(failure(None, 8, "unsupported", message, hint)) from error
+        raise unsupported(message, hint) from error
     try:
         extension.set_program(os.fsencode(program()))
     except ProgramNotFound:  # Only some formats need it.

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Callable, Optional
 
-from shardctl._errors import Unsupported, Usage, failure
+from shardctl._errors import Usage, failure, unsupported
 from shardctl._extension import native
 
 NUMPY = frozenset(
@@ -55,11 +55,10 @@ def numpy_dtype(dtype: str) -> Any:
         try:
             import ml_dtypes  # type: ignore[import-not-found, unused-ignore]
         except ImportError:
-            hint = "install ml_dtypes, or read it with torch()"
-            raise Unsupported(failure(None, 8, "unsupported", f"numpy has no dtype {dtype}", hint)) from None
+            raise unsupported(f"numpy has no dtype {dtype}", "install ml_dtypes, or read it with torch()") from None
         return numpy.dtype(getattr(ml_dtypes, dtype))
     hint = "read it with torch()" if dtype not in NOT_IN_TORCH else "read its bytes with read_into()"
-    raise Unsupported(failure(None, 8, "unsupported", f"numpy has no dtype {dtype}", hint))
+    raise unsupported(f"numpy has no dtype {dtype}", hint)
 
 
 def torch_dtype(dtype: str) -> Any:
@@ -68,8 +67,7 @@ def torch_dtype(dtype: str) -> Any:
 
     found = None if dtype in NOT_IN_TORCH else getattr(torch, dtype, None)
     if not isinstance(found, torch.dtype):
-        hint = "read its bytes with read_into()"
-        raise Unsupported(failure(None, 8, "unsupported", f"torch has no tensors of dtype {dtype}", hint))
+        raise unsupported(f"torch has no tensors of dtype {dtype}", "read its bytes with read_into()")
     return found
 
 

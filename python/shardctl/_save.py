@@ -14,7 +14,7 @@ from typing import Any, Callable, Optional, TypeVar, Union
 
 from shardctl._checkpoint import Checkpoint, PathLike
 from shardctl._checkpoint import open as open_checkpoint
-from shardctl._errors import Unsupported, failure
+from shardctl._errors import Unsupported, unsupported
 from shardctl._extension import native
 from shardctl._memory import ML_DTYPES, NUMPY, check_ranges, is_held, is_packed, is_torch, is_wrapper, usage
 from shardctl._ranks import Ranks, call_of, default_group, together
@@ -275,8 +275,7 @@ def _check_object(value: Any, name: str) -> None:
 
 def _unsupported(name: str, found: str) -> Unsupported:
     message = f"cannot save '{name}': it is not a value that readers of checkpoints know"
-    return Unsupported(failure(None, 8, "unsupported", message, tensor=name, found=found,
-                               expected="tensors, numbers, texts, None, dicts, lists, tuples"))
+    return unsupported(message, tensor=name, found=found, expected="tensors, numbers, texts, None, dicts, lists, tuples")
 
 
 def _identity(value: Any) -> object:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Callable, Optional, Union
 
 from shardctl._checkpoint import Checkpoint, Handle, PathLike
 from shardctl._checkpoint import open as open_checkpoint
-from shardctl._errors import Unsupported, Usage, failure
+from shardctl._errors import Usage, failure, unsupported
 from shardctl._memory import (
     ML_DTYPES,
     NUMPY,
@@ -160,7 +160,7 @@ def _whole(found: dict[str, Any], like: Any, name: str) -> Any:
         return _nested(found, name)
     except RecursionError:
         message = f"cannot restore '{name}' from its parts: they are nested too deeply"
-        raise Unsupported(failure(None, 8, "unsupported", message, tensor=name)) from None
+        raise unsupported(message, tensor=name) from None
 
 
 def _copy_of_containers(value: Any) -> Any:
@@ -177,7 +177,7 @@ def _nested(found: dict[str, Any], name: str) -> Any:
             return found[""]
         other = next(rest for rest in found if rest)
         message = f"cannot restore the containers of '{name}': its part '{other}' may also belong to a longer key"
-        raise Unsupported(failure(None, 8, "unsupported", message, tensor=name))
+        raise unsupported(message, tensor=name)
     parts: dict[str, dict[str, Any]] = {}
     for path, value in found.items():
         key, _, rest = path.partition(".")
@@ -474,4 +474,4 @@ def _tie_parameters(module: torch.nn.Module, state: dict[str, Any]) -> None:
 
 
 def _no_root(_: Any) -> None:
-    raise Unsupported(failure(None, 8, "unsupported", "a state is a dict with at least one entry"))
+    raise unsupported("a state is a dict with at least one entry")

@@ -8,7 +8,7 @@ import types
 from collections.abc import Mapping
 from typing import Any, Callable, Optional
 
-from shardctl._errors import Unsupported, failure
+from shardctl._errors import unsupported
 
 class Opaque:
     """A value of a class that shardctl does not create. `type` is its name."""
@@ -102,4 +102,4 @@ def refuse_opaque(name: str, value: Any) -> None:
     if opaque is not None:
         message = f"cannot load '{name}': shardctl does not create values of class {opaque.type}"
         hint = "leave it out of the state (with strict=False), and load it by the library that saved it"
-        raise Unsupported(failure(None, 8, "unsupported", message, hint, tensor=name, found=opaque.type))
+        raise unsupported(message, hint, tensor=name, found=opaque.type)

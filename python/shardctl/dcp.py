@@ -34,7 +34,7 @@ from torch.futures import Future
 
 from shardctl._checkpoint import Checkpoint, Handle, PathLike
 from shardctl._checkpoint import open as open_checkpoint
-from shardctl._errors import NotFound, Unsupported, Usage, failure
+from shardctl._errors import NotFound, Unsupported, Usage, unsupported
 from shardctl._extension import native
 from shardctl._memory import torch_dtype, usage
 from shardctl._ranks import call_of, default_group, together
@@ -178,7 +178,7 @@ class Reader(StorageReader):  # type: ignore[misc, unused-ignore]
             torch.save(value, stream)
         except Exception as error:
             message = f"cannot load the object '{name}' through torch.distributed.checkpoint: {error}"
-            raise Unsupported(failure(None, 8, "unsupported", message, tensor=name)) from error
+            raise unsupported(message, tensor=name) from error
         stream.seek(0)
         return stream
 
@@ -266,8 +266,8 @@ class Writer(StorageWriter):  # type: ignore[misc, unused-ignore]
         if self._destination is None:
             raise usage("Writer has no destination", "Writer(DST) or checkpoint_id")
         if not kwargs.get("use_collectives", True):
-            message = "cannot save without collectives: ranks write one checkpoint together"
-            raise Unsupported(failure(None, 8, "unsupported", message, "save with use_collectives=True"))
+            raise unsupported("cannot save without collectives: ranks write one checkpoint together",
+                              "save with use_collectives=True")
 
     def prepare_local_plan(self, plan: SavePlan) -> SavePlan:
         return plan
@@ -356,4 +356,4 @@ def _object_of(planner: SavePlanner, item: WriteItem) -> Any:
         return torch.load(stream, weights_only=False)
     except Exception as error:
         message = f"cannot save the object '{item.index.fqn}': {str(error).partition(chr(10))[0]}"
-        raise Unsupported(failure(None, 8, "unsupported", message, tensor=item.index.fqn)) from error
+        raise unsupported(message, tensor=item.index.fqn) from error
