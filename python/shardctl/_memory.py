@@ -71,10 +71,15 @@ def torch_dtype(dtype: str) -> Any:
     return found
 
 
+def is_a(value: object, module: str, name: str) -> bool:
+    """Whether it is of that class of a module. Imports nothing: a module that nobody imported has no values."""
+    home = sys.modules.get(module)
+    return home is not None and isinstance(value, getattr(home, name))
+
+
 def is_torch(value: object) -> bool:
     """Whether it is a tensor of torch. Imports nothing."""
-    torch = sys.modules.get("torch")
-    return torch is not None and isinstance(value, torch.Tensor)
+    return is_a(value, "torch", "Tensor")
 
 
 def is_lazy(tensor: Any) -> bool:
@@ -103,8 +108,7 @@ def memory_of(target: Any) -> Memory:
     them, and `finish` copies it."""
     if is_torch(target):
         return _memory_of_tensor(target)
-    numpy = sys.modules.get("numpy")
-    if numpy is not None and isinstance(target, numpy.ndarray):
+    if is_a(target, "numpy", "ndarray"):
         return _memory_of_array(target)
     return _memory_of_buffer(target)
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import os
 import pickle
-import sys
 import warnings
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping
@@ -16,7 +15,7 @@ from shardctl._checkpoint import Checkpoint, PathLike
 from shardctl._checkpoint import open as open_checkpoint
 from shardctl._errors import Unsupported, unsupported
 from shardctl._extension import native
-from shardctl._memory import ML_DTYPES, NUMPY, check_ranges, is_held, is_packed, is_torch, is_wrapper, usage
+from shardctl._memory import ML_DTYPES, NUMPY, check_ranges, is_a, is_held, is_packed, is_torch, is_wrapper, usage
 from shardctl._ranks import Ranks, call_of, default_group, together
 from shardctl._sharding import boxes_of_dtensor, is_dtensor, is_sharded_tensor, placement_text
 
@@ -193,10 +192,9 @@ class State:
             return value
         if is_torch(value):
             return self._add_tensor(value, name)
-        numpy = sys.modules.get("numpy")
-        if numpy is not None and isinstance(value, numpy.ndarray):
+        if is_a(value, "numpy", "ndarray"):
             return self._add_array(value, name)
-        if numpy is not None and isinstance(value, numpy.generic):
+        if is_a(value, "numpy", "generic"):
             return _number_of(value, name)
         if isinstance(value, Mapping):
             items = {_key_of(key, _below(name, key)): self.add(each, _below(name, key)) for key, each in value.items()}
@@ -247,8 +245,7 @@ def _number_of(value: Any, name: str) -> Any:
 
 def _key_of(key: Any, name: str) -> Any:
     """A key of a dict. Numbers and texts of numpy become Python's, which are equal to them and which formats can name."""
-    numpy = sys.modules.get("numpy")
-    if numpy is not None and isinstance(key, numpy.generic):
+    if is_a(key, "numpy", "generic"):
         key = key.item()
     if type(key) not in _PLAIN:
         _check_object(key, name)

@@ -5,19 +5,17 @@ from __future__ import annotations
 import sys
 from typing import Any, Optional
 
-from shardctl._memory import usage
+from shardctl._memory import is_a, usage
 
 
 def is_dtensor(value: object) -> bool:
     """Whether it is a DTensor of torch. Imports nothing."""
-    dtensors = sys.modules.get("torch.distributed.tensor")
-    return dtensors is not None and isinstance(value, dtensors.DTensor)
+    return is_a(value, "torch.distributed.tensor", "DTensor")
 
 
 def is_sharded_tensor(value: object) -> bool:
     """Whether it is a ShardedTensor of torch. Imports nothing."""
-    sharded = sys.modules.get("torch.distributed._shard.sharded_tensor")
-    return sharded is not None and isinstance(value, sharded.ShardedTensor)
+    return is_a(value, "torch.distributed._shard.sharded_tensor", "ShardedTensor")
 
 
 def own_rank() -> Optional[int]:

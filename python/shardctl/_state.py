@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import bisect
 import functools
-import sys
 from collections.abc import Iterator, Mapping, MutableMapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Callable, Optional, Union
@@ -16,6 +15,7 @@ from shardctl._memory import (
     ML_DTYPES,
     NUMPY,
     check_dense,
+    is_a,
     is_held,
     is_lazy,
     is_torch,
@@ -80,7 +80,7 @@ def _leaves(value: Any, name: Optional[str], replace: Callable[[Any], None]) -> 
     items: Any
     if isinstance(value, Mapping) and value:
         items = value.items()
-    elif isinstance(value, (list, tuple)) and value and not _is_size(value):
+    elif isinstance(value, (list, tuple)) and value and not is_a(value, "torch", "Size"):
         items = enumerate(value)
     else:
         yield _Leaf(name or "", value, replace)
@@ -97,16 +97,6 @@ def _leaves(value: Any, name: Optional[str], replace: Callable[[Any], None]) -> 
 
     for key, each in list(items):
         yield from _leaves(each, str(key) if name is None else f"{name}.{key}", set_item(key))
-
-
-def _is_size(value: object) -> bool:
-    torch = sys.modules.get("torch")
-    return torch is not None and isinstance(value, torch.Size)
-
-
-def _is_module(target: Any) -> bool:
-    torch = sys.modules.get("torch")
-    return torch is not None and isinstance(target, torch.nn.Module)
 
 
 def _leaves_of_module(module: torch.nn.Module, state: dict[str, Any]) -> Iterator[_Leaf]:
@@ -215,8 +205,7 @@ def _assigned(tensor: Any, dtype: str) -> Any:
 
 def _is_array(value: Any) -> bool:
     """Whether it is an array of numpy whose elements a tensor of a checkpoint can have. Imports nothing."""
-    numpy = sys.modules.get("numpy")
-    return numpy is not None and isinstance(value, numpy.ndarray) and value.dtype.name in NUMPY | ML_DTYPES
+    return is_a(value, "numpy", "ndarray") and value.dtype.name in NUMPY | ML_DTYPES
 
 
 def _dtype_of(value: Any) -> str:
@@ -366,7 +355,7 @@ class _Loading:
                     return
                 if not self._assign and leaf.value.flags.writeable:
                     leaf = _Leaf(leaf.name, leaf.value, functools.partial(leaf.value.__setitem__, ...))
-            is_size = _is_size(leaf.value) and isinstance(value, tuple)
+            is_size = is_a(leaf.value, "torch", "Size") and isinstance(value, tuple)
             self._values.append((leaf, type(leaf.value)(value) if is_size else value))
         elif (handle := self._find(leaf.name)) is not None:
             self._extra.append((leaf, {"": handle}))
@@ -425,16 +414,12 @@ def load_state_dict(source: Union[PathLike, list[PathLike], Checkpoint],
     return _load(source, target, strict, assign, cast, prefix)
 
 
-def _check_kind(target: object) -> None:
-    if not _is_module(target) and not isinstance(target, (Mapping, list, tuple)):
-        raise usage("cannot fill such a state", "a module or a state dict", type(target).__name__)
-
-
 def _load(checkpoint: Checkpoint, target: Any, strict: bool, assign: bool, cast: bool, prefix: str) -> Any:
     from torch.nn.modules.module import _IncompatibleKeys
 
-    is_module = _is_module(target)
-    _check_kind(target)
+    is_module = is_a(target, "torch.nn", "Module")
+    if not is_module and not isinstance(target, (Mapping, list, tuple)):
+        raise usage("cannot fill such a state", "a module or a state dict", type(target).__name__)
     state = target.state_dict() if is_module else target
     leaves = list(_leaves_of_module(target, state) if is_module else _leaves(state, None, _no_root))
     loading = _Loading(checkpoint, leaves, prefix, assign, cast)
