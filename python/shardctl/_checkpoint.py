@@ -21,7 +21,6 @@ from shardctl._memory import (
     new_array,
     new_tensor,
     note_changes,
-    numel,
     usage,
 )
 
@@ -118,7 +117,7 @@ class Handle:
     @property
     def size(self) -> int:
         """The number of elements."""
-        return numel(self._box[1])
+        return math.prod(self._box[1])
 
     @property
     def nbytes(self) -> int:

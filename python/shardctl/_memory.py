@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -82,6 +81,11 @@ def is_torch(value: object) -> bool:
     return is_a(value, "torch", "Tensor")
 
 
+def dtype_name(value: Any) -> str:
+    """The name of the dtype of a tensor of torch or an array of numpy."""
+    return str(getattr(value.dtype, "name", value.dtype)).removeprefix("torch.")
+
+
 def is_lazy(tensor: Any) -> bool:
     """Whether it is a parameter or buffer of torch that has no shape yet."""
     from torch.nn.parameter import is_lazy as is_lazy_in_torch
@@ -143,7 +147,7 @@ def _memory_of_tensor(tensor: Any) -> Memory:
     import torch
 
     tensor = tensor.detach()
-    name, shape = str(tensor.dtype).removeprefix("torch."), tuple(tensor.shape)
+    name, shape = dtype_name(tensor), tuple(tensor.shape)
     if is_packed(tensor):
         return Memory(tensor.data_ptr(), tensor.numel() * tensor.element_size(), tensor, name, shape)
     beside = torch.empty(shape, dtype=tensor.dtype, pin_memory=tensor.device.type == "cuda")
@@ -200,8 +204,3 @@ def new_tensor(shape: Sequence[int], dtype: str, pin: bool = False) -> Any:
     import torch
 
     return torch.empty(tuple(shape), dtype=torch_dtype(dtype), pin_memory=pin)
-
-
-def numel(shape: Sequence[int]) -> int:
-    """The number of elements of a shape."""
-    return math.prod(shape)

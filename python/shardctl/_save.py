@@ -15,7 +15,7 @@ from shardctl._checkpoint import Checkpoint, PathLike
 from shardctl._checkpoint import open as open_checkpoint
 from shardctl._errors import Unsupported, unsupported
 from shardctl._extension import native
-from shardctl._memory import ML_DTYPES, NUMPY, check_ranges, is_a, is_held, is_packed, is_torch, is_wrapper, usage
+from shardctl._memory import ML_DTYPES, NUMPY, check_ranges, dtype_name, is_a, is_held, is_packed, is_torch, is_wrapper, usage
 from shardctl._ranks import Ranks, call_of, default_group, together
 from shardctl._sharding import boxes_of_dtensor, is_dtensor, is_sharded_tensor, placement_text
 
@@ -293,13 +293,9 @@ def _of_tensor(name: str, tensor: Any) -> HeldTensor:
     if is_dtensor(tensor):
         return _of_dtensor(name, tensor)
     check_plain(name, tensor, type(tensor) in (torch.Tensor, torch.nn.Parameter))
-    held = HeldTensor(_dtype_of(tensor), tuple(tensor.shape), False, tensor.requires_grad, str(tensor.device))
+    held = HeldTensor(dtype_name(tensor), tuple(tensor.shape), False, tensor.requires_grad, str(tensor.device))
     held.add_box((0,) * tensor.dim(), tensor.detach())
     return held
-
-
-def _dtype_of(tensor: Any) -> str:
-    return str(tensor.dtype).removeprefix("torch.")
 
 
 def check_plain(name: str, tensor: Any, is_known: bool = True) -> None:
@@ -312,7 +308,7 @@ def check_plain(name: str, tensor: Any, is_known: bool = True) -> None:
 def _of_sharded_tensor(name: str, tensor: Any) -> HeldTensor:
     shards, whole = tensor.local_shards(), tensor.metadata()  # Most of its own attributes warn that it is deprecated.
     location = str(shards[0].tensor.device) if shards else "cpu"
-    held = HeldTensor(_dtype_of(whole.tensor_properties), tuple(whole.size), True, False, location)
+    held = HeldTensor(dtype_name(whole.tensor_properties), tuple(whole.size), True, False, location)
     for shard in shards:
         check_plain(name, shard.tensor)
         if list(shard.tensor.shape) != list(shard.metadata.shard_sizes):
@@ -325,7 +321,7 @@ def _of_sharded_tensor(name: str, tensor: Any) -> HeldTensor:
 def _of_dtensor(name: str, tensor: Any) -> HeldTensor:
     local, mesh = tensor.detach().to_local(), tensor.device_mesh
     check_plain(name, local)
-    held = HeldTensor(_dtype_of(tensor), tuple(tensor.shape), True, tensor.requires_grad, str(local.device))
+    held = HeldTensor(dtype_name(tensor), tuple(tensor.shape), True, tensor.requires_grad, str(local.device))
     for offsets, part in boxes_of_dtensor(tensor, name, f"cannot save '{name}'"):
         held.add_box(offsets, part)
     sizes, ranks = list(mesh.shape), mesh.mesh.flatten().tolist()

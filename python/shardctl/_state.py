@@ -15,6 +15,7 @@ from shardctl._memory import (
     ML_DTYPES,
     NUMPY,
     check_dense,
+    dtype_name,
     is_a,
     is_held,
     is_lazy,
@@ -208,10 +209,6 @@ def _is_array(value: Any) -> bool:
     return is_a(value, "numpy", "ndarray") and value.dtype.name in NUMPY | ML_DTYPES
 
 
-def _dtype_of(value: Any) -> str:
-    return str(value.dtype).removeprefix("torch.") if is_torch(value) else value.dtype.name
-
-
 class _Loading:
     """The comparison of a state with a checkpoint, and then the reads."""
 
@@ -252,7 +249,7 @@ class _Loading:
             return
         target = leaf.value
         if has_no_shape:
-            target = new_tensor(handle.shape, handle.dtype if self._assign else _dtype_of(leaf.value))
+            target = new_tensor(handle.shape, handle.dtype if self._assign else dtype_name(leaf.value))
         elif self._assign:
             target = self._assigned(leaf.value, handle)
         if target is not leaf.value:
@@ -302,7 +299,7 @@ class _Loading:
 
     def _fits(self, leaf: _Leaf, found_shape: tuple[int, ...], found_dtype: str) -> bool:
         """Whether elements of the checkpoint fit a tensor or array of the state. Otherwise, notes why."""
-        shape, dtype = tuple(leaf.value.shape), _dtype_of(leaf.value)
+        shape, dtype = tuple(leaf.value.shape), dtype_name(leaf.value)
         if shape != found_shape:
             self.mismatched.append(f"size mismatch for {printable(leaf.name)}: copying a param with shape "
                                    f"{_size(found_shape)} from checkpoint, the shape in current model is {_size(shape)}.")
@@ -351,7 +348,7 @@ class _Loading:
         if name in self._checkpoint.objects:
             value = self._checkpoint._value(name, self._rank)
             if _is_array(leaf.value) and _is_array(value):
-                if not self._fits(leaf, value.shape, _dtype_of(value)):
+                if not self._fits(leaf, value.shape, dtype_name(value)):
                     return
                 if not self._assign and leaf.value.flags.writeable:
                     leaf = _Leaf(leaf.name, leaf.value, functools.partial(leaf.value.__setitem__, ...))

@@ -36,7 +36,7 @@ from shardctl._checkpoint import Checkpoint, Handle, PathLike
 from shardctl._checkpoint import open as open_checkpoint
 from shardctl._errors import NotFound, Unsupported, Usage, unsupported
 from shardctl._extension import native
-from shardctl._memory import torch_dtype, usage
+from shardctl._memory import dtype_name, torch_dtype, usage
 from shardctl._ranks import call_of, default_group, together
 from shardctl._save import HeldTensor, State, check_plain, write
 from shardctl._sharding import own_rank
@@ -339,7 +339,7 @@ def _set(root: dict[Any, Any], path: Sequence[Any], value: Any) -> None:
 
 def _described(item: WriteItem) -> HeldTensor:
     data: Any = item.tensor_data
-    return HeldTensor(str(data.properties.dtype).removeprefix("torch."), tuple(data.size), item.type == WriteItemType.SHARD)
+    return HeldTensor(dtype_name(data.properties), tuple(data.size), item.type == WriteItemType.SHARD)
 
 
 def _bytes_of(item: WriteItem) -> int:
