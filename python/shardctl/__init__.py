@@ -131,13 +131,8 @@ __all__ = [
     "verify",
 ]
 
-_HOMES = {  # The modules that define the names of this one. Each is imported when one of its names is used.
+_HOMES = {  # The modules that define the names of this one; _documents has the others. Each is imported when it is needed.
     "_checkpoint": "Checkpoint Handle RankValues open",
-    "_documents": (
-        "Axis Box Checked Chunk Difference DifferenceCounts Digest Document ErrorDocument Export File Finding "
-        "Inspection Lost Mesh NotRead Object ObjectDifference PackedAgain Plan Progress QuantizedForm Rename "
-        "Result ShapeDifference Tensor TensorDigest TextDifference ValueDifference Verification"
-    ),
     "_errors": (
         "Communication Corruption Exists Internal Interrupted NotFound ProgramNotFound Resource ShardctlError "
         "Unsupported Usage"
@@ -154,12 +149,12 @@ _HOMES = {  # The modules that define the names of this one. Each is imported wh
 def __getattr__(name: str) -> Any:
     if name == "dcp":
         return importlib.import_module("shardctl.dcp")
-    for module, names in _HOMES.items():
-        if name in names.split():
-            found = getattr(importlib.import_module(f"shardctl.{module}"), name)
-            globals()[name] = found
-            return found
-    raise AttributeError(f"module 'shardctl' has no attribute '{name}'")
+    if name not in __all__:
+        raise AttributeError(f"module 'shardctl' has no attribute '{name}'")
+    home = next((module for module, names in _HOMES.items() if name in names.split()), "_documents")
+    found = getattr(importlib.import_module(f"shardctl.{home}"), name)
+    globals()[name] = found
+    return found
 
 
 def __dir__() -> list[str]:
