@@ -367,7 +367,6 @@ void define(nb::module_& native) {
   translate_errors();
   nb::class_<Checkpoint>(native, "Checkpoint")
       .def_prop_ro("format", [](const Checkpoint& self) { return str(self.catalog().format); })
-      .def_prop_ro("format_version", [](const Checkpoint& self) { return str(self.catalog().format_version); })
       .def_prop_ro("world_size", [](const Checkpoint& self) { return self.catalog().world_size; })
       .def_prop_ro("tensor_count", [](const Checkpoint& self) { return self.catalog().tensors.size(); })
       .def("metadata", &metadata)
