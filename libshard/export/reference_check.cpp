@@ -6,8 +6,6 @@
 #include <algorithm>
 
 #include "libshard/catalog/selection/glob.h"
-#include "libshard/core/ascii.h"
-#include "libshard/core/split.h"
 
 namespace shard {
 
@@ -28,16 +26,6 @@ std::string common_prefix(const std::vector<std::string>& shorter, const std::ve
 }
 
 constexpr std::size_t kMostGlobs = 4;
-
-/// The glob of a name and of those that differ from it only in numbers, as the layers' names do.
-std::string glob_of_layers(std::string_view name) {
-  std::vector<std::string> parts;
-  for (const std::string_view part : split(name, '.')) {
-    const bool is_number = !part.empty() && std::ranges::all_of(part, is_digit);
-    parts.push_back(is_number ? "*" : glob_of_name(part));
-  }
-  return fmt::format("{}", fmt::join(parts, "."));
-}
 
 /// The whole parts with which all names begin. Empty if there are none, or if they are a name.
 std::string_view common_parts(std::span<const std::string_view> names) {

@@ -132,29 +132,13 @@ bool rounds(DType from, DType to) {
   return !is_plain_float(component_of(to)) || exact_digits(to) < exact_digits(from);
 }
 
-/// `name` as a glob in which numeric parts match any number.
-std::string glob_over_numbers(std::string_view name) {
-  std::string glob;
-  for (bool is_first = true; is_first || !name.empty(); is_first = false) {
-    const std::string_view part = name.substr(0, name.find('.'));
-    name.remove_prefix(std::min(name.size(), part.size() + 1));
-    if (!is_first) glob += '.';
-    if (!part.empty() && part.find_first_not_of("0123456789") == std::string_view::npos) {
-      glob += '*';
-      continue;
-    }
-    for (const char c : part) glob += c == '*' || c == '?' || c == '[' ? fmt::format("[{}]", c) : std::string(1, c);
-  }
-  return glob;
-}
-
 /// A glob over resulting names for the tensors of the module that `tensor` belongs to, and for the same tensors in
 /// other layers.
 std::string glob_of_module(const Catalog& source, const SelectedTensor& tensor, const QuantizedModule& module) {
   const std::string_view rest = source.tensors[tensor.source].name.substr(module.name.size());
-  if (module.name.empty() || rest.empty() || !tensor.name.ends_with(rest)) return glob_over_numbers(tensor.name);
+  if (module.name.empty() || rest.empty() || !tensor.name.ends_with(rest)) return glob_of_layers(tensor.name);
   const std::string_view name = tensor.name.substr(0, tensor.name.size() - rest.size());
-  return glob_over_numbers(name) + (rest.front() == '.' ? ".**" : "*");
+  return glob_of_layers(name) + (rest.front() == '.' ? ".**" : "*");
 }
 
 /// Adds a new glob, up to one more than a hint can contain.
@@ -211,7 +195,7 @@ void refuse_lone(const Catalog& source, std::span<const SelectedTensor> tensors,
   for (const SelectedTensor& tensor : tensors) {
     if (!changes(source, tensor) || !std::ranges::binary_search(lone, tensor.source)) continue;
     if (first == nullptr) first = &tensor;
-    add_glob(globs, glob_over_numbers(tensor.name));
+    add_glob(globs, glob_of_layers(tensor.name));
   }
   if (first == nullptr) return;
   Error error(ErrorCode::kUnsupported, fmt::format("cannot convert quantized weights to {}", dtype_name(first->dtype)));

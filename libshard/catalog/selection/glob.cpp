@@ -1,9 +1,14 @@
 #include "libshard/catalog/selection/glob.h"
 
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <utility>
 
+#include "libshard/core/ascii.h"
 #include "libshard/core/sort_unique.h"
+#include "libshard/core/split.h"
 
 namespace shard {
 
@@ -120,6 +125,15 @@ std::string glob_of_name(std::string_view name) {
     glob += is_special ? std::string{'[', c, ']'} : std::string(1, c);
   }
   return glob;
+}
+
+std::string glob_of_layers(std::string_view name) {
+  std::vector<std::string> parts;
+  for (const std::string_view part : split(name, '.')) {
+    const bool is_number = !part.empty() && std::ranges::all_of(part, is_digit);
+    parts.push_back(is_number ? "*" : glob_of_name(part));
+  }
+  return fmt::format("{}", fmt::join(parts, "."));
 }
 
 std::string crossing_dots(std::string_view glob) {

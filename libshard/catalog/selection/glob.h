@@ -57,6 +57,9 @@ class GlobSet {
 /// The glob that matches only `name`.
 std::string glob_of_name(std::string_view name);
 
+/// The glob of `name` and of those that differ from it only in numbers, as the layers' names do.
+std::string glob_of_layers(std::string_view name);
+
 /// Replaces the stars of `glob` by ones that match across dots: "*norm*" becomes "**norm**". Users who know a shell's
 /// globs often omit the second star.
 std::string crossing_dots(std::string_view glob);
