@@ -12,18 +12,20 @@ namespace shard::decoded_view {
 
 namespace {
 
+template <class Word, class Change>
+void change_words(std::span<std::byte> bytes, const Change& change) {
+  for (std::size_t i = 0; i + sizeof(Word) <= bytes.size(); i += sizeof(Word)) {
+    Word word;
+    std::memcpy(&word, bytes.data() + i, sizeof word);
+    word = change(word);
+    std::memcpy(bytes.data() + i, &word, sizeof word);
+  }
+}
+
 void reverse_groups(std::span<std::byte> bytes, std::size_t group) {
-  const auto swap = [&]<class Word>(Word (*reverse)(Word)) {
-    for (std::size_t i = 0; i + sizeof(Word) <= bytes.size(); i += sizeof(Word)) {
-      Word word;
-      std::memcpy(&word, bytes.data() + i, sizeof word);
-      word = reverse(word);
-      std::memcpy(bytes.data() + i, &word, sizeof word);
-    }
-  };
-  if (group == 2) swap(+[](std::uint16_t word) { return static_cast<std::uint16_t>(word << 8 | word >> 8); });
-  if (group == 4) swap(+[](std::uint32_t word) { return __builtin_bswap32(word); });
-  if (group == 8) swap(+[](std::uint64_t word) { return __builtin_bswap64(word); });
+  if (group == 2) change_words<std::uint16_t>(bytes, [](auto word) { return __builtin_bswap16(word); });
+  if (group == 4) change_words<std::uint32_t>(bytes, [](auto word) { return __builtin_bswap32(word); });
+  if (group == 8) change_words<std::uint64_t>(bytes, [](auto word) { return __builtin_bswap64(word); });
 }
 
 /// Flips the sign bit of every `step`-th part of `part_bytes`, starting with part number `first`.
@@ -32,21 +34,12 @@ void flip_signs(std::span<std::byte> bytes, std::size_t part_bytes, std::size_t 
     bytes[i] ^= std::byte{0x80};
 }
 
-template <class Word>
-void negate_words(std::span<std::byte> bytes) {
-  for (std::size_t i = 0; i + sizeof(Word) <= bytes.size(); i += sizeof(Word)) {
-    Word word;
-    std::memcpy(&word, bytes.data() + i, sizeof word);
-    word = static_cast<Word>(0 - word);
-    std::memcpy(bytes.data() + i, &word, sizeof word);
-  }
-}
-
 void negate_integers(std::span<std::byte> bytes, std::size_t element_bytes) {
-  if (element_bytes == 1) negate_words<std::uint8_t>(bytes);
-  if (element_bytes == 2) negate_words<std::uint16_t>(bytes);
-  if (element_bytes == 4) negate_words<std::uint32_t>(bytes);
-  if (element_bytes == 8) negate_words<std::uint64_t>(bytes);
+  const auto negate = [](auto word) { return static_cast<decltype(word)>(0 - word); };
+  if (element_bytes == 1) change_words<std::uint8_t>(bytes, negate);
+  if (element_bytes == 2) change_words<std::uint16_t>(bytes, negate);
+  if (element_bytes == 4) change_words<std::uint32_t>(bytes, negate);
+  if (element_bytes == 8) change_words<std::uint64_t>(bytes, negate);
 }
 
 /// Whether the highest bit is a sign that torch can negate: true for floating-point formats with a sign.
