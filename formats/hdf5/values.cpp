@@ -8,10 +8,10 @@
 #include <limits>
 
 #include "formats/hdf5/datatype.h"
-#include "formats/parts/pickle/nodes.h"
 #include "formats/parts/pickle/pickle.h"
 #include "libshard/core/bytes.h"
 #include "libshard/core/error.h"
+#include "libshard/core/utf8.h"
 #include "libshard/core/value_walk.h"
 #include "libshard/exec/cast.h"
 
@@ -47,7 +47,7 @@ Number widened(DType from, std::span<const std::byte> element, DType to) {
 }
 
 Value* make_text(Arena& arena, std::string_view text) {
-  Value* const value = make_value(arena, pickle::is_python_utf8(text) ? ValueKind::kString : ValueKind::kBytes);
+  Value* const value = make_value(arena, is_python_utf8(text) ? ValueKind::kString : ValueKind::kBytes);
   value->set_text(arena.copy(text));
   return value;
 }
@@ -245,7 +245,7 @@ OutgoingContent empty_list_content() { return {type_of(DType::kFloat64), {SpaceK
 
 /// False for a lone surrogate, which other programs do not accept as UTF-8: a byte 0xED, then a byte of at least 0xA0.
 bool is_plain_text(std::string_view text) {
-  if (text.find('\0') != std::string_view::npos || !pickle::is_python_utf8(text)) return false;
+  if (text.find('\0') != std::string_view::npos || !is_python_utf8(text)) return false;
   for (std::size_t i = 0; i + 1 < text.size(); ++i) {
     if (text[i] == '\xED' && static_cast<unsigned char>(text[i + 1]) >= 0xA0) return false;
   }

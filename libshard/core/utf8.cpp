@@ -27,6 +27,15 @@ std::size_t ascii_at_front(std::string_view text) {
   return at;
 }
 
+bool consists_of_characters(std::string_view text, bool surrogates) {
+  while (!text.empty()) {
+    const CodePoint point = decode_utf8(text);
+    if (point.length == 0 || (point.is_surrogate() && !surrogates)) return false;
+    text.remove_prefix(point.length == 1 ? ascii_at_front(text) : point.length);
+  }
+  return true;
+}
+
 }  // namespace
 
 CodePoint decode_utf8(std::string_view text) {
@@ -56,14 +65,9 @@ std::size_t invalid_prefix(std::string_view text) {
   return i;
 }
 
-bool is_utf8(std::string_view text) {
-  for (text.remove_prefix(ascii_at_front(text)); !text.empty(); text.remove_prefix(ascii_at_front(text))) {
-    const CodePoint point = decode_utf8(text);
-    if (point.length == 0 || point.is_surrogate()) return false;
-    text.remove_prefix(point.length);
-  }
-  return true;
-}
+bool is_utf8(std::string_view text) { return consists_of_characters(text, false); }
+
+bool is_python_utf8(std::string_view text) { return consists_of_characters(text, true); }
 
 bool is_control(unsigned code_point) {
   const auto within = [code_point](unsigned first, unsigned last) { return code_point >= first && code_point <= last; };

@@ -25,6 +25,9 @@ std::size_t invalid_prefix(std::string_view text);
 /// True for valid UTF-8 without surrogates. Cost: linear; ASCII at 8 bytes a step.
 bool is_utf8(std::string_view text);
 
+/// Does the same, but also accepts encoded surrogates, as Python's "surrogatepass" does.
+bool is_python_utf8(std::string_view text);
+
 /// True for C0 and C1 controls, DEL, line and paragraph separators, and marks of the text direction: characters that
 /// control a terminal or hide text.
 bool is_control(unsigned code_point);

@@ -8,8 +8,8 @@
 #include <unordered_map>
 #include <vector>
 
-#include "formats/parts/pickle/nodes.h"
 #include "libshard/core/error.h"
+#include "libshard/core/utf8.h"
 
 namespace shard {
 
@@ -59,7 +59,7 @@ class Packer {
 
  private:
   Value* text(std::string_view utf8) {
-    if (pickle::is_python_utf8(utf8)) return make_string(arena_, utf8);
+    if (is_python_utf8(utf8)) return make_string(arena_, utf8);
     throw Error(ErrorCode::kUnsupported, "a string that is not UTF-8 cannot be saved");
   }
 

@@ -9,6 +9,7 @@ TEST(Utf8, RefusesWhatIsNoCharacter) {
   for (const char* text :
        {"\xFF", "a\x80", "\xC0\x80", "\xE0\x80\x80", "\xED\xA0\x80", "\xF4\x90\x80\x80", "12345678\xC3"}) {
     EXPECT_FALSE(is_utf8(text)) << text;
+    EXPECT_EQ(is_python_utf8(text), std::string_view(text) == "\xED\xA0\x80") << text;  // An encoded surrogate.
   }
 }
 

@@ -5,6 +5,7 @@
 #include "formats/parts/pickle/machine.h"
 #include "formats/parts/pickle/opcodes.h"
 #include "libshard/core/parse_number.h"
+#include "libshard/core/utf8.h"
 
 namespace shard::pickle {
 

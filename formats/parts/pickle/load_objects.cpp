@@ -6,6 +6,7 @@
 #include "formats/parts/pickle/machine.h"
 #include "formats/parts/pickle/opcodes.h"
 #include "libshard/core/ascii.h"
+#include "libshard/core/utf8.h"
 
 namespace shard::pickle {
 

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <bit>
 #include <compare>
-#include <cstring>
 #include <functional>
 #include <memory>
 #include <vector>
@@ -76,25 +75,6 @@ bool few_keys_differ(std::span<Value* const> pairs) {
     }
   }
   return true;
-}
-
-bool is_continuation(unsigned char byte) { return (byte & 0xC0) == 0x80; }
-
-/// The length of the character at `at`, 0 if it is malformed.
-std::size_t character_length(std::string_view text, std::size_t at) {
-  const auto byte = [&](std::size_t i) { return at + i < text.size() ? static_cast<unsigned char>(text[at + i]) : 0u; };
-  const unsigned first = byte(0), second = byte(1);
-  const auto continued = [&](std::size_t n) {
-    for (std::size_t i = 1; i < n; ++i) {
-      if (!is_continuation(static_cast<unsigned char>(byte(i)))) return false;
-    }
-    return true;
-  };
-  if (first < 0x80) return 1;
-  if (first >= 0xC2 && first <= 0xDF) return continued(2) ? 2 : 0;
-  if (first >= 0xE0 && first <= 0xEF) return continued(3) && !(first == 0xE0 && second < 0xA0) ? 3 : 0;
-  if (first < 0xF0 || first > 0xF4 || !continued(4)) return 0;
-  return (first == 0xF0 && second < 0x90) || (first == 0xF4 && second > 0x8F) ? 0 : 4;
 }
 
 /// Small arrays have exactly the needed capacity, rounded up to a pair, because most never grow. Others double.
@@ -200,21 +180,6 @@ std::span<Value*> without_repeated_keys(std::span<Value*> pairs) {
     ++kept;
   }
   return pairs.first(2 * kept);
-}
-
-bool is_python_utf8(std::string_view text) {
-  std::size_t at = 0;
-  while (at < text.size()) {
-    for (std::uint64_t word; at + sizeof(word) <= text.size(); at += sizeof(word)) {
-      std::memcpy(&word, text.data() + at, sizeof(word));
-      if ((word & 0x8080808080808080) != 0) break;
-    }
-    if (at == text.size()) break;
-    const std::size_t length = character_length(text, at);
-    if (length == 0) return false;
-    at += length;
-  }
-  return true;
 }
 
 }  // namespace shard::pickle

@@ -67,7 +67,4 @@ class Nodes {
 /// value remain. Compares strings, bytes, integers, bools and None; other keys stay. Cost: n log n for n > 8.
 std::span<Value*> without_repeated_keys(std::span<Value*> pairs);
 
-/// True for UTF-8 as Python's "surrogatepass" accepts it: lone surrogates are valid, other malformed sequences are not.
-bool is_python_utf8(std::string_view text);
-
 }  // namespace shard::pickle
