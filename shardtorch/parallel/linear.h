@@ -14,69 +14,65 @@
 #include <torch/nn/modules/linear.h>
 #include <torch/nn/pimpl.h>
 
+#include <cstdint>
 #include <ostream>
+#include <utility>
 
 #include "shardtorch/parallel/module.h"
 #include "shardtorch/sharded_tensor/process_group.h"
 
 namespace shard::parallel {
 
-/// Output features are sharded: rank i has the i-th chunk of the weight's rows and of the bias.
-class ColumnLinearImpl : public Layer<ColumnLinearImpl> {
+/// A linear layer whose weight is sharded.
+/// \tparam Self  the layer: ColumnLinearImpl or RowLinearImpl.
+template <class Self>
+class CutLinear : public Layer<Self> {
  public:
   /// Shards the elements of `whole` on group rank 0, which does not change. `group` null: the default group.
+  /// \param is_whole  `gather_output` of a column layer, `split_input` of a row layer: these features are whole on all
+  ///   ranks.
   /// \throws c10::ValueError  this process is not a member; shapes differ between ranks
-  explicit ColumnLinearImpl(const torch::nn::LinearImpl& whole, bool gather_output = false,
-                            ProcessGroupPtr group = nullptr, const ParameterOptions& parameters = {});
+  explicit CutLinear(const torch::nn::LinearImpl& whole, bool is_whole = false, ProcessGroupPtr group = nullptr,
+                     const ParameterOptions& parameters = {});
   /// Creates new elements, which rank 0 draws as torch::nn::Linear does, on the CPU in the default dtype; then they are
   /// converted, sharded and moved. Memory: temporarily the whole weight on the CPU.
-  explicit ColumnLinearImpl(const torch::nn::LinearOptions& options, bool gather_output = false,
-                            ProcessGroupPtr group = nullptr, const ParameterOptions& parameters = {});
-  ColumnLinearImpl(std::int64_t in_features, std::int64_t out_features)
-      : ColumnLinearImpl(torch::nn::LinearOptions(in_features, out_features)) {}
+  explicit CutLinear(const torch::nn::LinearOptions& options, bool is_whole = false, ProcessGroupPtr group = nullptr,
+                     const ParameterOptions& parameters = {})
+      : CutLinear(torch::nn::LinearImpl(options), is_whole, std::move(group), parameters) {}
+  CutLinear(std::int64_t in_features, std::int64_t out_features)
+      : CutLinear(torch::nn::LinearOptions(in_features, out_features)) {}
 
-  /// \param input  [..., in_features], the same on all ranks
-  /// \returns  [..., this rank's output features], with gather_output [..., out_features] on all ranks.
-  at::Tensor forward(const at::Tensor& input);
-
-  at::Tensor weight;  ///< [out_features, in_features], sharded along 0.
-  at::Tensor bias;    ///< [out_features], sharded; undefined without.
-
-  void pretty_print(std::ostream& stream) const override;
-
- private:
-  void bind_parameters() override;
-
-  ProcessGroupPtr group_;
-  bool gather_output_;
-};
-TORCH_MODULE(ColumnLinear);
-
-/// Input features are sharded: rank i has the i-th chunk of the weight's columns. The bias is whole on all ranks.
-class RowLinearImpl : public Layer<RowLinearImpl> {
- public:
-  /// See ColumnLinear. With `split_input`, the input is whole on all ranks, and each rank uses its part.
-  explicit RowLinearImpl(const torch::nn::LinearImpl& whole, bool split_input = false, ProcessGroupPtr group = nullptr,
-                         const ParameterOptions& parameters = {});
-  explicit RowLinearImpl(const torch::nn::LinearOptions& options, bool split_input = false,
-                         ProcessGroupPtr group = nullptr, const ParameterOptions& parameters = {});
-  RowLinearImpl(std::int64_t in_features, std::int64_t out_features)
-      : RowLinearImpl(torch::nn::LinearOptions(in_features, out_features)) {}
-
-  /// \param input  [..., this rank's input features], with split_input [..., in_features]
-  /// \returns  [..., out_features], the same on all ranks.
-  at::Tensor forward(const at::Tensor& input);
-
-  at::Tensor weight;  ///< [out_features, in_features], sharded along 1.
+  at::Tensor weight;  ///< [out_features, in_features], sharded.
   at::Tensor bias;    ///< [out_features]; undefined without.
 
   void pretty_print(std::ostream& stream) const override;
 
- private:
+ protected:
   void bind_parameters() override;
 
   ProcessGroupPtr group_;
-  bool split_input_;
+  bool is_whole_;
+};
+
+/// Output features are sharded: rank i has the i-th chunk of the weight's rows and of the bias.
+class ColumnLinearImpl : public CutLinear<ColumnLinearImpl> {
+ public:
+  using CutLinear::CutLinear;
+
+  /// \param input  [..., in_features], the same on all ranks
+  /// \returns  [..., this rank's output features], or [..., out_features] on all ranks.
+  at::Tensor forward(const at::Tensor& input);
+};
+TORCH_MODULE(ColumnLinear);
+
+/// Input features are sharded: rank i has the i-th chunk of the weight's columns. The bias is whole on all ranks.
+class RowLinearImpl : public CutLinear<RowLinearImpl> {
+ public:
+  using CutLinear::CutLinear;
+
+  /// \param input  [..., this rank's input features], or [..., in_features] on all ranks.
+  /// \returns  [..., out_features], the same on all ranks.
+  at::Tensor forward(const at::Tensor& input);
 };
 TORCH_MODULE(RowLinear);
 
