@@ -12,6 +12,7 @@
 #include <memory>
 #include <string_view>
 #include <tuple>
+#include <type_traits>
 #include <unordered_map>
 #include <unordered_set>
 #include <utility>
@@ -38,8 +39,6 @@ struct Slots {
   std::vector<Slot> tensors;
 };
 
-double number(const c10::IValue& value);
-
 using c10::impl::GenericDict;
 using torch::optim::AdamOptions;
 using torch::optim::AdamParamState;
@@ -47,6 +46,7 @@ using torch::optim::AdamWOptions;
 using torch::optim::AdamWParamState;
 using torch::optim::Optimizer;
 using torch::optim::OptimizerOptions;
+using torch::optim::OptimizerParamState;
 using torch::optim::SGDOptions;
 using torch::optim::SGDParamState;
 
@@ -61,9 +61,10 @@ at::Tensor zeros_of(const at::Tensor& parameter) {
   return at::zeros_like(parameter.detach(), at::MemoryFormat::Preserve);
 }
 
-template <class State, class Options>
-std::unique_ptr<State> zero_adam(const Options& options, const at::Tensor& parameter) {
-  auto state = std::make_unique<State>();
+template <class Options>
+std::unique_ptr<OptimizerParamState> new_state(const Options& options, const at::Tensor& parameter) {
+  constexpr bool kDecoupled = std::is_same_v<Options, AdamWOptions>;
+  auto state = std::make_unique<std::conditional_t<kDecoupled, AdamWParamState, AdamParamState>>();
   state->step(0);
   state->exp_avg(zeros_of(parameter));
   state->exp_avg_sq(zeros_of(parameter));
@@ -71,10 +72,17 @@ std::unique_ptr<State> zero_adam(const Options& options, const at::Tensor& param
   return state;
 }
 
+std::unique_ptr<OptimizerParamState> new_state(const SGDOptions& options, const at::Tensor& parameter) {
+  if (options.momentum() == 0) return nullptr;
+  auto state = std::make_unique<SGDParamState>();
+  state->momentum_buffer(zeros_of(parameter));
+  return state;
+}
+
 GenericDict make_dict() { return GenericDict(c10::StringType::get(), c10::AnyType::get()); }
 
 template <class Options>
-GenericDict adam_dict(const Options& options, bool is_decoupled) {
+GenericDict own_dict(const Options& options) {
   GenericDict dict = make_dict();
   dict.insert("lr", options.lr());
   dict.insert("betas", c10::ivalue::Tuple::create({std::get<0>(options.betas()), std::get<1>(options.betas())}));
@@ -86,11 +94,11 @@ GenericDict adam_dict(const Options& options, bool is_decoupled) {
   dict.insert("capturable", false);
   dict.insert("differentiable", false);
   dict.insert("fused", c10::IValue());
-  dict.insert("decoupled_weight_decay", is_decoupled);
+  dict.insert("decoupled_weight_decay", std::is_same_v<Options, AdamWOptions>);
   return dict;
 }
 
-GenericDict sgd_dict(const SGDOptions& options) {
+GenericDict own_dict(const SGDOptions& options) {
   GenericDict dict = make_dict();
   dict.insert("lr", options.lr());
   dict.insert("momentum", options.momentum());
@@ -104,38 +112,47 @@ GenericDict sgd_dict(const SGDOptions& options) {
   return dict;
 }
 
-/// Calls `set` with the value of `name`, if it exists.
-template <class Set>
-void take(const GenericDict& dict, const char* name, const Set& set) {
-  if (const auto found = dict.find(name); found != dict.end()) set(found->value());
+/// An int, a double or a tensor of one element. \throws c10::ValueError  any other value.
+double number(const c10::IValue& value) {
+  if (value.isTensor() && value.toTensor().numel() == 1) return value.toTensor().item<double>();
+  SHARD_CHECK_VALUE(value.isScalar(), "expected a number in the optimizer's state, found a ", value.tagKind());
+  return value.toScalar().toDouble();
 }
 
-bool flag(const c10::IValue& value) { return value.isBool() ? value.toBool() : number(value) != 0; }
+void convert(const c10::IValue& value, double& option) { option = number(value); }
 
-std::tuple<double, double> pair_of(const c10::IValue& value) {
+void convert(const c10::IValue& value, bool& option) { option = value.isBool() ? value.toBool() : number(value) != 0; }
+
+void convert(const c10::IValue& value, std::tuple<double, double>& option) {
   std::vector<c10::IValue> items;
   if (value.isTuple()) items = value.toTupleRef().elements().vec();
   if (value.isList()) items = value.toList().vec();
   SHARD_CHECK_VALUE(items.size() == 2, "betas are two numbers, but found a ", value.tagKind());
-  return {number(items[0]), number(items[1])};
+  option = {number(items[0]), number(items[1])};
+}
+
+/// Sets `option` to the value of `name`, if it exists.
+template <class Option>
+void take(const GenericDict& dict, const char* name, Option& option) {
+  if (const auto found = dict.find(name); found != dict.end()) convert(found->value(), option);
 }
 
 template <class Options>
-std::unique_ptr<OptimizerOptions> adam_options(Options options, const GenericDict& dict) {
-  take(dict, "lr", [&](const c10::IValue& value) { options.lr(number(value)); });
-  take(dict, "betas", [&](const c10::IValue& value) { options.betas(pair_of(value)); });
-  take(dict, "eps", [&](const c10::IValue& value) { options.eps(number(value)); });
-  take(dict, "weight_decay", [&](const c10::IValue& value) { options.weight_decay(number(value)); });
-  take(dict, "amsgrad", [&](const c10::IValue& value) { options.amsgrad(flag(value)); });
+std::unique_ptr<OptimizerOptions> changed(Options options, const GenericDict& dict) {
+  take(dict, "lr", options.lr());
+  take(dict, "betas", options.betas());
+  take(dict, "eps", options.eps());
+  take(dict, "weight_decay", options.weight_decay());
+  take(dict, "amsgrad", options.amsgrad());
   return std::make_unique<Options>(std::move(options));
 }
 
-std::unique_ptr<OptimizerOptions> sgd_options(SGDOptions options, const GenericDict& dict) {
-  take(dict, "lr", [&](const c10::IValue& value) { options.lr(number(value)); });
-  take(dict, "momentum", [&](const c10::IValue& value) { options.momentum(number(value)); });
-  take(dict, "dampening", [&](const c10::IValue& value) { options.dampening(number(value)); });
-  take(dict, "weight_decay", [&](const c10::IValue& value) { options.weight_decay(number(value)); });
-  take(dict, "nesterov", [&](const c10::IValue& value) { options.nesterov(flag(value)); });
+std::unique_ptr<OptimizerOptions> changed(SGDOptions options, const GenericDict& dict) {
+  take(dict, "lr", options.lr());
+  take(dict, "momentum", options.momentum());
+  take(dict, "dampening", options.dampening());
+  take(dict, "weight_decay", options.weight_decay());
+  take(dict, "nesterov", options.nesterov());
   return std::make_unique<SGDOptions>(std::move(options));
 }
 
@@ -150,46 +167,8 @@ auto visit_options(const OptimizerOptions& options, const Visit& visit) {
   refuse();
 }
 
-struct ZeroState {
-  const at::Tensor& parameter;
-  using Result = std::unique_ptr<torch::optim::OptimizerParamState>;
-  Result operator()(const AdamOptions& options) const { return zero_adam<AdamParamState>(options, parameter); }
-  Result operator()(const AdamWOptions& options) const { return zero_adam<AdamWParamState>(options, parameter); }
-  Result operator()(const SGDOptions& options) const {
-    if (options.momentum() == 0) return nullptr;
-    auto state = std::make_unique<SGDParamState>();
-    state->momentum_buffer(zeros_of(parameter));
-    return state;
-  }
-};
-
-struct DictOf {
-  GenericDict operator()(const AdamOptions& options) const { return adam_dict(options, false); }
-  GenericDict operator()(const AdamWOptions& options) const { return adam_dict(options, true); }
-  GenericDict operator()(const SGDOptions& options) const { return sgd_dict(options); }
-};
-
-struct Changed {
-  const GenericDict& dict;
-  template <class Options>
-  std::unique_ptr<OptimizerOptions> operator()(const Options& options) const {
-    if constexpr (std::is_same_v<Options, SGDOptions>) {
-      return sgd_options(options, dict);
-    } else {
-      return adam_options(options, dict);
-    }
-  }
-};
-
-/// An int, a double or a tensor of one element. \throws c10::ValueError  any other value.
-double number(const c10::IValue& value) {
-  if (value.isTensor() && value.toTensor().numel() == 1) return value.toTensor().item<double>();
-  SHARD_CHECK_VALUE(value.isScalar(), "expected a number in the optimizer's state, found a ", value.tagKind());
-  return value.toScalar().toDouble();
-}
-
 /// \throws c10::ValueError  a state of a different class.
-Slots slots_of(torch::optim::OptimizerParamState& state) {
+Slots slots_of(OptimizerParamState& state) {
   if (auto* adam = dynamic_cast<AdamParamState*>(&state)) return adam_slots(*adam);
   if (auto* adamw = dynamic_cast<AdamWParamState*>(&state)) return adam_slots(*adamw);
   if (auto* sgd = dynamic_cast<SGDParamState*>(&state)) {
@@ -200,18 +179,19 @@ Slots slots_of(torch::optim::OptimizerParamState& state) {
 }
 
 /// A state before the first step; null if this class has none with these options. \throws c10::ValueError
-std::unique_ptr<torch::optim::OptimizerParamState> zero_state(const OptimizerOptions& options,
-                                                              const at::Tensor& parameter) {
-  return visit_options(options, ZeroState{parameter});
+std::unique_ptr<OptimizerParamState> zero_state(const OptimizerOptions& options, const at::Tensor& parameter) {
+  return visit_options(options, [&](const auto& own) { return new_state(own, parameter); });
 }
 
 /// The options as a dict, without "params". Options that exist only in Python are included with their defaults. \throws
 /// c10::ValueError
-GenericDict dict_of_options(const OptimizerOptions& options) { return visit_options(options, DictOf{}); }
+GenericDict dict_of_options(const OptimizerOptions& options) {
+  return visit_options(options, [](const auto& own) { return own_dict(own); });
+}
 
 /// A copy of `options` with the values of `dict`. \throws c10::ValueError  a different class; not a number.
 std::unique_ptr<OptimizerOptions> options_of(const OptimizerOptions& options, const GenericDict& dict) {
-  return visit_options(options, Changed{dict});
+  return visit_options(options, [&](const auto& own) { return changed(own, dict); });
 }
 
 /// \throws c10::ValueError  an option of the saved group of `parameter` that `own` cannot take over: C++ does not have
@@ -389,7 +369,7 @@ class Restoring {
       };
       if (std::find_if(params.begin(), params.end(), is_first) == params.end()) continue;
       check_options(group.options(), candidate, names.front());
-      std::shared_ptr<torch::optim::OptimizerOptions> options = options_of(group.options(), candidate);
+      std::shared_ptr<OptimizerOptions> options = options_of(group.options(), candidate);
       actions_.push_back([&group, options] { group.set_options(options->clone()); });
       return;
     }
