@@ -33,8 +33,6 @@ void for_each_message(const at::Tensor& bytes, const Each& each) {
   }
 }
 
-std::string first_line(std::string_view text) { return std::string(text.substr(0, text.find('\n'))); }
-
 }  // namespace
 
 void as_errors(const char* doing, const std::function<void()>& body) {
@@ -42,12 +40,11 @@ void as_errors(const char* doing, const std::function<void()>& body) {
     body();
   } catch (const Error&) {
     throw;
-  } catch (const c10::Error& error) {
-    throw Error(ErrorCode::kPeer, std::string("a rank died or does not respond, in ") + doing)
-        .because(first_line(error.what_without_backtrace()));
   } catch (const std::exception& error) {
+    const auto* const torchs = dynamic_cast<const c10::Error*>(&error);
+    const std::string_view text = torchs != nullptr ? torchs->what_without_backtrace() : error.what();
     throw Error(ErrorCode::kPeer, std::string("a rank died or does not respond, in ") + doing)
-        .because(first_line(error.what()));
+        .because(std::string(text.substr(0, text.find('\n'))));
   }
 }
 
