@@ -18,6 +18,7 @@
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 #include <utility>
 
+#include "libshard/core/digest.h"
 #include "libshard/core/error.h"
 #include "libshard/core/random_bytes.h"
 #include "shardtorch/c10d/attendance.h"
@@ -130,14 +131,9 @@ c10::intrusive_ptr<c10d::TCPStore> server(const Launch& launch, const std::strin
 
 /// 128 random bits.
 std::string random_token() {
-  std::array<unsigned char, 16> bytes{};
-  draw_random(std::as_writable_bytes(std::span(bytes)));
-  std::string token;
-  for (const unsigned char byte : bytes) {
-    token += "0123456789abcdef"[byte >> 4];
-    token += "0123456789abcdef"[byte & 15];
-  }
-  return token;
+  std::array<std::byte, 16> bytes{};
+  draw_random(bytes);
+  return to_hex(bytes);
 }
 
 /// The folder of rank 0's port file, for a job on one host: the launcher's folder for the job, or else one that only
