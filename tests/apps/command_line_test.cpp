@@ -130,6 +130,9 @@ TEST_F(CommandLine, RefusesAnOptionOfAnotherVerb) {
 TEST_F(CommandLine, RefusesWordsThatAreNotNumbers) {
   refuses({"split", "a", "-o", "b", "--ranks", "many"}, "--ranks: many is not a whole number");
   refuses({"split", "a", "-o", "b", "--ranks", "0x10"}, "--ranks: 0x10 is not a whole number");
+  refuses({"env", "--timeout", "0x10"}, "--timeout: 0x10 is not a number");
+  refuses({"diff", "a", "b", "--atol", " 1"}, "--atol:  1 is not a number");
+  EXPECT_EQ(parse({"diff", "a", "b", "--atol", "+1e-3"}).diff.atol, 1e-3);
 }
 TEST_F(CommandLine, RefusesNumbersThatDoNotFit) {
   refuses({"split", "a", "-o", "b", "--ranks", "99999999999999999999"}, "99999999999999999999 is out of range");

@@ -20,6 +20,7 @@
 #include "libshard/core/contains.h"
 #include "libshard/core/nearest.h"
 #include "libshard/core/parse_number.h"
+#include "libshard/io/destination.h"
 #include "libshard/io/small_text.h"
 #include "libshard/io/url_path.h"
 #include "libshard/map/documents/builtin_maps.h"

@@ -10,6 +10,7 @@
 #include "apps/shardctl/session/device.h"
 #include "formats/registry.h"
 #include "libshard/core/contains.h"
+#include "libshard/core/parse_number.h"
 #include "libshard/ranks/launch.h"
 
 namespace shard::app {
@@ -36,6 +37,12 @@ std::string make_decimal(std::string& text) {
   return {};
 }
 
+/// Parses a floating-point number. CLI11 would read 0x10 as 16 and skip spaces.
+std::string make_number(std::string& text) {
+  if (text.starts_with('+')) text.erase(0, 1);
+  return parse_number<double>(text) ? std::string() : text + " is not a number";
+}
+
 /// Adds options to one group of the help text.
 struct OptionGroup {
   CLI::App& app;
@@ -46,6 +53,7 @@ struct OptionGroup {
     CLI::Option* const option = app.add_option(names, value, text)->option_text(type)->take_last()->group(name);
     using Number = typename Unwrapped<T>::type;
     if constexpr (std::is_integral_v<Number>) option->transform(CLI::Validator(make_decimal<Number>, ""));
+    if constexpr (std::is_floating_point_v<Number>) option->transform(CLI::Validator(make_number, ""));
     return option;
   }
   CLI::Option* many(const char* names, std::vector<std::string>& value, const char* type, const char* text) {
@@ -233,9 +241,8 @@ void add_target(CLI::App& app, WriteRequest& target) {
 
 /// Checks --timeout. The libraries that receive it count milliseconds in an int.
 std::string check_seconds(const std::string& text) {
-  double seconds = 0;
-  const bool is_number = CLI::detail::lexical_cast(text, seconds);
-  if (is_number && seconds >= 0.001 && seconds <= 1e6) return {};
+  const std::optional<double> seconds = parse_number<double>(text);
+  if (seconds && *seconds >= 0.001 && *seconds <= 1e6) return {};
   return text + " is not between 0.001 and 1000000 seconds";
 }
 
