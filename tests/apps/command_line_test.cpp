@@ -259,6 +259,8 @@ TEST_F(CommandLine, RefusesWrongConfigurationFiles) {
            {"threads = [1", "--threads has an empty list of values"},
            {"[insepct]\nthreads = 2", "unknown section 'insepct'"},
            {"[inspect.more]\nthreads = 2", "unknown section 'inspect.more'"},
+           {"[inspect]\nranks = 2", "inspect does not take ranks"},
+           {"[digest]\nno-fsync = true", "digest does not take no-fsync"},
            {"help = true", "a configuration file cannot set help"},
            {"config = \"/d.toml\"", "a configuration file cannot name another one"},
            {"[inspect", "the section header '[inspect' has no ']'"},

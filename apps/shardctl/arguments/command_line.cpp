@@ -91,8 +91,11 @@ void apply_environment(CLI::App& app, Session& session) {
   }
 }
 
+/// The options of each verb that has a section.
+using SectionOptions = std::map<std::string, OptionTree>;
+
 /// \param known  the long names of all options. \throws Error kInvalidArgument  the setting would never have an effect
-void check_setting(const CLI::ConfigItem& item, std::span<const std::string> known) {
+void check_setting(const CLI::ConfigItem& item, std::span<const std::string> known, SectionOptions& sections) {
   const bool is_section = item.parents.size() == 1 && find_verb(item.parents.front()) != nullptr;
   if (!item.parents.empty() && !is_section) {
     throw usage(fmt::format("unknown section '{}'", fmt::join(item.parents, ".")))
@@ -105,6 +108,12 @@ void check_setting(const CLI::ConfigItem& item, std::span<const std::string> kno
   if (item.name == "help" || item.name == "version") {
     throw usage(fmt::format("a configuration file cannot set {}", item.name));
   }
+  if (!is_section) return;
+  const std::string& verb = item.parents.front();
+  const OptionTree& taken = sections.try_emplace(verb, *find_verb(verb)).first->second;
+  if (taken.app.get_option_no_throw("--" + item.name) != nullptr) return;
+  throw usage(fmt::format("{} does not take {}", verb, item.name))
+      .hint(fmt::format("remove '{}' from section '{}'", item.name, verb));
 }
 
 /// Fills the options of `app` that still have no value from the file that --config names, if it is given: from the keys
@@ -117,11 +126,12 @@ void apply_configuration(CLI::App& app, Session& session, const Verb* verb) try 
   const auto settings = settable(app);
   const bool fixed = layout_given(settings);
   const auto known = all_long_names();
+  SectionOptions sections;
   for (const CLI::ConfigItem& item : CLI::ConfigTOML().from_config(text)) {
     if (item.name == "++" || item.name == "--")
       continue;  // CLI11 marks the begin and end of a section with these names.
     if (item.name.starts_with('[')) throw usage(fmt::format("the section header '{}' has no ']'", item.name));
-    check_setting(item, known);
+    check_setting(item, known, sections);
     if (!item.parents.empty() && (verb == nullptr || item.parents.front() != verb->name)) continue;
     for (CLI::Option* option : settings) {
       const bool hidden = fixed && chooses_layout(*option);
