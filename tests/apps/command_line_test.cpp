@@ -148,6 +148,18 @@ TEST_F(CommandLine, RefusesALogInAFileThatItReads) {
   refuses({"env", "--config", "/c.toml", "--log-file", "/c.toml"}, "read by this command", ErrorCode::kExists);
   EXPECT_EQ(parse({"inspect", "/m", "--log-file", "/new"}).read.named_inputs, std::vector<std::string>{"/new"});
 }
+TEST_F(CommandLine, APathThatEndsInANumberIsAnAdapter) {
+  world.put("/lr=0.5/adapter_model.safetensors", "x");
+  const std::vector<AdapterRequest> adapters =
+      parse({"digest", "a", "--lora", "/lr=0.5", "--lora", "/lr=0.5=2", "--lora", "/lr=3"}).read.adapters;
+  ASSERT_EQ(adapters.size(), 3U);
+  EXPECT_EQ(adapters[0].path, "/lr=0.5");
+  EXPECT_EQ(adapters[0].weight, 1);
+  EXPECT_EQ(adapters[1].path, "/lr=0.5");
+  EXPECT_EQ(adapters[1].weight, 2);
+  EXPECT_EQ(adapters[2].path, "/lr");
+  EXPECT_EQ(adapters[2].weight, 3);
+}
 TEST_F(CommandLine, ReadsNumbersAsDecimals) {
   EXPECT_EQ(parse({"split", "a", "-o", "b", "--ranks", "010"}).write.layout.ranks, 10);
   EXPECT_EQ(parse({"split", "a", "-o", "b", "--ranks", "+4", "--dim", "-01"}).write.layout.dim, -1);

@@ -399,8 +399,9 @@ void parse_options(std::vector<std::string> arguments, Session& session, Request
   if (request.verb != nullptr) check_layout(app, request.write.layout);
 }
 
-/// "ADAPTER=WEIGHT". A path may contain '=', so only a number after the last one is a weight.
-AdapterRequest parse_adapter(const std::string& text) {
+/// "ADAPTER=WEIGHT", unless that is a path. A path may contain '=', so only a number after the last one is a weight.
+AdapterRequest parse_adapter(const LocalDisk& fs, const std::string& text) {
+  if (fs.exists(text)) return {text};
   const std::size_t equals = text.rfind('=');
   const std::string_view word = equals == std::string::npos ? "" : std::string_view(text).substr(equals + 1);
   const std::optional<double> weight = parse_number<double>(word);
@@ -497,7 +498,7 @@ void parse_command_line(const std::vector<std::string>& given, Session& session,
   if (request.verb->check != nullptr) request.verb->check(session, request);
   check_paths(session, request);
   request.write.defaults = request.verb->target;
-  for (const std::string& word : request.read.lora) request.read.adapters.push_back(parse_adapter(word));
+  for (const std::string& word : request.read.lora) request.read.adapters.push_back(parse_adapter(session.fs, word));
   check_requantize(request.read);
   request.read.named_inputs = named_inputs(session.common, request);
   if (!session.common.log_file.empty()) {
