@@ -102,18 +102,18 @@ bool Destination::is_sibling(std::string_view entry) const {
          entry.substr(prefix.size()).find_first_not_of("0123456789abcdef") == std::string_view::npos;
 }
 
-void check_overlap(const LocalDisk& fs, const Destination& to, const std::string& source) {
+const char* find_overlap(const LocalDisk& fs, const Destination& to, const std::string& source) {
   const FileStatus from = fs.status(source), there = fs.status(to.path);
-  const char* relation = nullptr;
-  if (is_same(from, there)) {
-    relation = "is the source";
-  } else if (from.kind == FileKind::kFolder && is_or_lies_in(fs, to.parent, from)) {
-    relation = "is inside the source";
-  } else if (from.kind == FileKind::kFolder && there.kind == FileKind::kFile && holds_file(fs, source, there)) {
-    relation = "is one of the source's files";
-  } else if (there.kind == FileKind::kFolder && has_file_in(fs, source, there)) {
-    relation = "contains the source";
+  if (is_same(from, there)) return "is the source";
+  if (from.kind == FileKind::kFolder && is_or_lies_in(fs, to.parent, from)) return "is inside the source";
+  if (from.kind == FileKind::kFolder && there.kind == FileKind::kFile && holds_file(fs, source, there)) {
+    return "is one of the source's files";
   }
+  return there.kind == FileKind::kFolder && has_file_in(fs, source, there) ? "contains the source" : nullptr;
+}
+
+void check_overlap(const LocalDisk& fs, const Destination& to, const std::string& source) {
+  const char* const relation = find_overlap(fs, to, source);
   if (relation == nullptr) return;
   throw Error(ErrorCode::kExists, fmt::format("cannot write: the destination {}", relation))
       .in_file(to.path)

@@ -1,5 +1,4 @@
-/// \file The destination of a local output, and the check that writing it does not damage the source. Inside
-///   libshard/io only.
+/// \file The destination of a local output, and the check that writing it does not damage the source.
 #pragma once
 
 #include <string>
@@ -21,8 +20,11 @@ struct Destination {
   std::string parent, name, path;
 };
 
-/// Compares identities, so that links are recognized. \throws Error kExists  `to` is the source or one of its files, or
-/// is inside or contains one
+/// The relation of `to` to the source, for a message: it is the source or one of its files, or is inside or contains
+/// one. Null if there is none. Compares identities, so that links are recognized.
+const char* find_overlap(const LocalDisk& disk, const Destination& to, const std::string& source);
+
+/// \throws Error kExists  find_overlap finds a relation
 void check_overlap(const LocalDisk& disk, const Destination& to, const std::string& source);
 
 /// \throws Error kExists  DST is a device, a pipe or a socket, or a link to one: not even to be replaced

@@ -28,6 +28,25 @@ for log in m.safetensors hard; do
   holds err "$log: cannot write the log: the file is read by this command"
 done
 cmp m.safetensors before || fail "the source was changed"
+# A usage error comes before that check.
+for option in "--nonsense" "--to nothing -o x --bogus" "--layout= "; do
+  expect 2 gather m.safetensors $option --log-file m.safetensors
+  expect 2 gather --log-file=m.safetensors $option m.safetensors
+done
+cmp m.safetensors before || fail "a usage error was appended to the source"
+expect 2 gather m.safetensors --nonsense --log-file usage
+grep -q "error unknown option --nonsense" usage || fail "a usage error is not in the log"
+# The same holds for folders that are read, and for links to their files.
+mkdir shards reference && cp m.safetensors shards && echo '{}' >reference/config.json
+ln shards/m.safetensors linked
+for log in shards/m.safetensors shards/new linked; do
+  expect 5 gather shards -o whole.safetensors --log-file $log
+  holds err "$log: cannot write the log: it is in a folder that this command reads"
+done
+expect 5 gather m.safetensors -o whole.safetensors --map hf-v5 --hf-ref reference --log-file reference/config.json
+holds err "cannot write the log"
+[ "$(ls shards)" = m.safetensors ] || fail "the log was begun in the source: $(ls shards)"
+cmp shards/m.safetensors before && [ "$(cat reference/config.json)" = '{}' ] || fail "a log was appended to an input"
 
 # Warnings, errors with their facts, and the final figures, even if they are not printed.
 expect 3 inspect absent --log-file told -q

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <map>
 #include <optional>
 #include <span>
 #include <sstream>
@@ -450,32 +451,40 @@ std::vector<std::string> named_inputs(const CommonOptions& common, const Request
   return inputs;
 }
 
-/// The status of a path. If it is unknown, that of a missing file, because opening the file reports the error.
-FileStatus status_if_known(const LocalDisk& fs, const std::string& path) {
-  try {
-    return fs.status(path);
-  } catch (const Error&) {
-    return {};
-  }
+/// Whether the log is `path`, or is inside that folder or a link to one of its files.
+bool is_log_in(const Session& session, const std::string& path) try {
+  return find_overlap(session.fs, Destination(session.common.log_file), path) != nullptr;
+} catch (const Error&) {
+  return false;  // Opening the log or the file reports the error.
 }
 
-/// Refuses a log that would be appended to a file that is read, and does not log this error.
+/// Refuses a log that would change a file or a folder that is read, and does not log this error.
 void check_log(Session& session, const Request& request) {
-  const FileStatus log = status_if_known(session.fs, session.common.log_file);
-  const auto is_log = [&](const std::string& path) { return is_same(status_if_known(session.fs, path), log); };
-  const bool is_read =
-      std::ranges::any_of(request.read.paths, is_log) || std::ranges::any_of(request.read.named_inputs, is_log);
-  if (!is_read) return;
-  throw Error(ErrorCode::kExists, "cannot write the log: the file is read by this command")
+  std::vector<std::string> paths = request.read.paths;
+  paths.insert(paths.end(), request.read.named_inputs.begin(), request.read.named_inputs.end());
+  paths.push_back(request.read.numbers.hf_ref);
+  const auto read = std::ranges::find_if(paths, [&](const auto& path) { return is_log_in(session, path); });
+  if (read == paths.end()) return;
+  const bool is_in_folder = session.fs.is_folder(*read);
+  throw Error(ErrorCode::kExists, is_in_folder ? "cannot write the log: it is in a folder that this command reads"
+                                               : "cannot write the log: the file is read by this command")
       .in_file(std::exchange(session.common.log_file, {}))
+      .because(is_in_folder ? "the folder is " + *read : "")
       .hint("pass another file to --log-file");
 }
 
-}  // namespace
+/// Keeps an error before check_log out of a log that may be a file to read: one that any other argument names.
+void forget_log_of_input(Session& session) {
+  std::string_view before;
+  for (const std::string_view word : session.command.arguments) {
+    const bool is_log = before == "--log-file" || word.starts_with("--log-file=");
+    const std::size_t value = word.starts_with("--") ? word.find('=') + 1 : 0;  // npos + 1 is 0.
+    if (!is_log && is_log_in(session, std::string(word.substr(value)))) session.common.log_file.clear();
+    before = word;
+  }
+}
 
-void parse_command_line(const std::vector<std::string>& given, Session& session, Request& request) {
-  const std::vector<std::string> arguments = with_joined_dtype(given);
-  session.command.arguments = arguments;
+void parse_checked(const std::vector<std::string>& arguments, Session& session, Request& request) {
   const Scan first = scan(arguments);
   session.common.json = contains(first.options, "--json") || is_set(session, "SHARDCTL_JSON");
   const bool asks_help = !first.words.empty() && first.words.front() == "help";
@@ -508,6 +517,16 @@ void parse_command_line(const std::vector<std::string>& given, Session& session,
   if (request.read.ranks_expected && *request.read.ranks_expected < 1) {
     throw usage("--ranks-expected must be at least 1").found(*request.read.ranks_expected);
   }
+}
+
+}  // namespace
+
+void parse_command_line(const std::vector<std::string>& given, Session& session, Request& request) try {
+  session.command.arguments = with_joined_dtype(given);
+  parse_checked(session.command.arguments, session, request);
+} catch (...) {
+  if (!session.common.log_file.empty()) forget_log_of_input(session);
+  throw;
 }
 
 }  // namespace shard::app
