@@ -26,6 +26,7 @@ void VerifyFindings::add(const Error& finding, Severity severity) {
   if (is_unread(finding)) severity = Severity::kUnread;
   const bool is_error = severity == Severity::kError;
   if (is_error && is_withheld(finding)) throw Error(finding);
+  if (is_dropped(finding)) return;
   if (is_error) look_at(finding.file());
   const std::scoped_lock lock(mutex_);
   const std::string file = shown_from(sources_, finding.file());
@@ -39,6 +40,17 @@ void VerifyFindings::add(const Error& finding, Severity severity) {
   error.of_kind(finding.kind().value_or(FindingKind::kBadHeader)).replace_file(file);
   if (severity != Severity::kUnread) mentioned_.insert(file);
   all_.push_back({std::move(error), severity});
+}
+
+bool VerifyFindings::is_dropped(const Error& finding) const {
+  return is_chosen_ && !finding.tensor().empty() && !is_chosen_(finding.tensor());
+}
+
+void VerifyFindings::choose(std::function<bool(std::string_view name)> is_chosen) {
+  const std::scoped_lock lock(mutex_);
+  is_chosen_ = std::move(is_chosen);
+  std::erase_if(all_, [this](const Finding& each) { return is_dropped(each.error); });
+  has_errors_ = left_out_ > 0 || std::ranges::any_of(all_, &Finding::is_error);
 }
 
 void VerifyFindings::explain(const Error& finding) {
@@ -109,6 +121,25 @@ void VerifyFindings::gather(Group& group) {
       add(from.error(), severity);
     }
   }
+}
+
+std::function<bool(std::string_view)> chosen_names(const Catalog& catalog,
+                                                   std::function<bool(std::string_view)> is_selected) {
+  std::vector<bool> has_selected(catalog.storages.size());
+  const auto visit = [&](bool selected, const auto& use) {
+    for (const Tensor& tensor : catalog.tensors) {
+      if (is_selected(tensor.name) != selected) continue;
+      for (const Chunk& chunk : catalog.chunks_of(tensor)) use(tensor, catalog.stored_of(chunk).storage);
+    }
+  };
+  visit(true, [&](const Tensor&, std::uint32_t storage) { has_selected[storage] = true; });
+  std::set<std::string, std::less<>> others;
+  visit(false, [&](const Tensor& tensor, std::uint32_t storage) {
+    if (has_selected[storage]) others.emplace(tensor.name);
+  });
+  return [is_selected = std::move(is_selected), others = std::move(others)](std::string_view name) {
+    return is_selected(name) || others.contains(name);
+  };
 }
 
 void take_finding(Findings& findings, const Error& error) {

@@ -7,9 +7,11 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
+#include "libshard/catalog/catalog.h"
 #include "libshard/core/findings.h"
 #include "libshard/ranks/group.h"
 
@@ -50,6 +52,10 @@ class VerifyFindings final : public Findings {
   /// returns an Error, this error explains the file's findings.
   void explain_by(std::function<std::optional<Error>(const std::string& file)> look) { look_ = std::move(look); }
 
+  /// Drops the findings about tensors and objects whose names `is_chosen` rejects, and those that follow. Findings
+  /// about files stay.
+  void choose(std::function<bool(std::string_view name)> is_chosen);
+
   /// All findings without duplicates: errors first, then warnings, each sorted by file, tensor and text.
   std::vector<Finding> sorted() const;
   bool has_errors() const;
@@ -64,9 +70,11 @@ class VerifyFindings final : public Findings {
 
  private:
   void add(const Error& finding, Severity severity);
+  bool is_dropped(const Error& finding) const;
   void look_at(const std::string& file);
 
   const std::vector<std::string> sources_;
+  std::function<bool(std::string_view)> is_chosen_;
   std::function<std::optional<Error>(const std::string&)> look_;
   mutable std::mutex mutex_;
   std::vector<Finding> all_;
@@ -74,6 +82,11 @@ class VerifyFindings final : public Findings {
   std::size_t left_out_ = 0;
   bool has_errors_ = false;
 };
+
+/// The names that `is_selected` selects, and names of tensors that share bytes with one of these: a finding about the
+/// bytes names only one of them. \pre tensors are located
+std::function<bool(std::string_view)> chosen_names(const Catalog& catalog,
+                                                   std::function<bool(std::string_view)> is_selected);
 
 /// Reports an error about the source or about unread content, and throws every other error.
 void take_finding(Findings& findings, const Error& error);

@@ -329,6 +329,60 @@ class StaleIndex(InAFolder):
         self.assertTrue(document("diff", "rep", str(DATA / "torch" / "hf"))["equal"])
 
 
+class Selections(InAFolder):
+    COUNT = 4096
+
+    def setUp(self):
+        super().setUp()
+        body = b"}"
+        for entry, key in [("model.a", "0"), ("model.b", "1"), ("optimizer.b", "1"), ("optimizer.c", "2")]:
+            body += text(entry) + tensor([self.COUNT], [1], stored=storage(self.COUNT, key)) + b"s"
+        records = {f"data/{key}": self.content(key) for key in range(3)}
+        Path("m.pt").write_bytes(torch_zip(pickled(body + text("step") + b"K\x07s"), records))
+
+    def content(self, key: int) -> bytes:
+        return bytes([key + 1]) * (4 * self.COUNT)
+
+    def test_leave_out_findings_about_other_names(self):
+        flip(Path("m.pt"), self.content(2))
+        self.assertEqual([each["tensor"] for each in document("verify", "m.pt", code=1)["findings"]], ["optimizer.c"])
+        for words in [["--include", "model.*"], ["--exclude", "optimizer.*"], ["--exclude", "optimizer.c", "--local-ranks", "2"],
+                      ["--include", "step"]]:
+            found = document("verify", "m.pt", *words)
+            self.assertEqual((found["ok"], found["findings"]), (True, []))
+        document("verify", "m.pt", "--include", "optimizer.*", code=1)
+        self.assertIn("--include 'model.z' matches no tensor", shardctl("verify", "m.pt", "--include", "model.z", code=2).stderr)
+
+    def test_keep_findings_about_bytes_that_a_selected_tensor_shares(self):
+        flip(Path("m.pt"), self.content(1))  # The finding names model.b, which optimizer.b repeats.
+        for words in [["--exclude", "model.b"], ["--exclude", "optimizer.b"], ["--include", "optimizer.*"]]:
+            document("verify", "m.pt", *words, code=1)
+        document("verify", "m.pt", "--exclude", "*.b")
+        document("verify", "m.pt", "--include", "model.a")
+
+    def test_keep_findings_about_files(self):
+        shardctl("convert", "m.pt", "-o", "copy.pt", "--checksum", "xxh3")
+        flip(Path("copy.pt"), self.content(2))
+        found = document("verify", "copy.pt", "--include", "model.*", code=1)
+        self.assertEqual([each["kind"] for each in found["findings"]], ["hash_mismatch"])
+
+
+class Adapters(InAFolder):
+    def test_are_merged_into_repaired_weights(self):
+        weights = {"a.weight": ("F32", [1, 2], struct.pack("<2f", 1, 2)), "b.weight": ("F32", [2], struct.pack("<2f", 3, 4))}
+        write_safetensors(Path("m.safetensors"), weights)
+        Path("cut.safetensors").write_bytes(Path("m.safetensors").read_bytes()[:-4])  # Half of b.weight is lost.
+        Path("lora").mkdir()
+        Path("lora/adapter_config.json").write_text(
+            json.dumps({"peft_type": "LORA", "r": 1, "lora_alpha": 2, "target_modules": ["a"]}))
+        write_safetensors(Path("lora/adapter_model.safetensors"), {
+            "base_model.model.a.lora_A.weight": ("F32", [1, 2], struct.pack("<2f", 1, 1)),
+            "base_model.model.a.lora_B.weight": ("F32", [1, 1], struct.pack("<f", 5))})
+        result = document("repair", "cut.safetensors", "-o", "rep.safetensors", "--lora", "lora=0.5")
+        self.assertEqual([each["name"] for each in result["lost"]], ["b.weight"])
+        self.assertEqual(shardctl("cat", "rep.safetensors", "a.weight").stdout.split(), ["6.0", "7.0"])
+
+
 class Ranks(InAFolder):
     def test_that_hold_different_values_are_a_warning(self):
         ranks([bytes(16), bytes(15) + b"\1"])

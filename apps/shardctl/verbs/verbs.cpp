@@ -21,7 +21,8 @@ constexpr Uses kCompares = with_use(kShows, &Uses::compares);
 constexpr Uses kGathers = with_use(kReads, &Uses::target);
 constexpr Uses kCuts = with_use(kGathers, &Uses::target_layout);
 constexpr Uses kAverages = with_use(kCuts, &Uses::averages);
-constexpr Uses kVerifies{.sources = true, .page = true, .computes = true, .rank_options = true, .ranks = true};
+constexpr Uses kVerifies{
+    .sources = true, .choice = true, .page = true, .computes = true, .rank_options = true, .ranks = true};
 constexpr std::string_view kDone = "done";
 constexpr std::string_view kOnDisk = "done, and on disk";
 
@@ -168,6 +169,8 @@ const std::array<Verb, 17> kVerbs{{
          "damaged, and other entries of the folder are named as not checked. "
          "--dequantize also computes every quantized weight. --against a quantized checkpoint packs the plain weights "
          "of SRC again by its schemes, and reports the share of codes and scales that come back. "
+         "--include and --exclude restrict the findings about tensors and objects to these names; every byte is still "
+         "read, and findings about files stay. "
          "--json prints one document shardctl.verify/1, which also lists the Python names in pickles; "
          "--html FILE writes it as a page.",
      .examples = "  shardctl verify checkpoint/\n"

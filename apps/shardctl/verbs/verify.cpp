@@ -360,6 +360,18 @@ void print(const Session& session, const VerifyReport& report) {
   render_json(json, report);
 }
 
+// ---- The selection.
+
+/// Keeps only findings about files and about the selected names. \pre tensors are located, and objects loaded
+void choose_findings(const Session& session, const Request& request, const Reader* reader, VerifyFindings& found) {
+  const SelectionOptions& select = request.select;
+  if (reader == nullptr || (select.include.empty() && select.exclude.empty())) return;
+  const Catalog& catalog = reader->catalog();
+  // A name may be missing in a damaged checkpoint. Names of computed weights are not in the catalog.
+  if (is_rank_zero(session) && !found.has_errors() && !request.read.dequantize) check_include({&catalog}, select);
+  found.choose(chosen_names(catalog, name_filter(select)));
+}
+
 // ---- Weights that are computed.
 
 /// Whether --against names a checkpoint, and not a manifest.
@@ -406,11 +418,11 @@ std::int64_t memory_of_each(const Session& session) {
 }
 
 /// Computes every quantized weight once. \returns their number
-std::int64_t compute_weights(const Session& session, const ReadRequest& read, VerifyFindings& found, Log& log,
+std::int64_t compute_weights(const Session& session, const Request& request, VerifyFindings& found, Log& log,
                              const std::stop_token& stop) {
   OpenSource source;
   try {
-    source = open_source(session, read, log, {.may_lack_ranks = true, .findings = &found});
+    source = open_source(session, request.read, log, {.may_lack_ranks = true, .findings = &found});
   } catch (const Error& error) {
     take_finding(found, error);
     return 0;
@@ -419,7 +431,9 @@ std::int64_t compute_weights(const Session& session, const ReadRequest& read, Ve
   if (computed == nullptr) return 0;
   const Catalog& catalog = source.catalog();
   std::vector<std::uint32_t> tensors;
+  const auto is_selected = name_filter(request.select);
   for (const Formula& formula : computed->formulas()) {
+    if (!is_selected(formula.name)) continue;
     tensors.push_back(static_cast<std::uint32_t>(catalog.find(formula.name) - catalog.tensors.data()));
   }
   source.reader->locate(tensors);
@@ -428,15 +442,19 @@ std::int64_t compute_weights(const Session& session, const ReadRequest& read, Ve
   return std::ssize(tensors);
 }
 
-/// The tensor of `plain` for each weight; kNoIndex if it is missing or has a different shape, which are findings.
-std::vector<std::uint32_t> match(const PackAgain& packed, const Catalog& plain, VerifyFindings& found) {
-  std::vector<std::uint32_t> tensors;
+/// The tensor of `plain` for each weight; kNoIndex if it is not selected, or is missing or has a different shape, which
+/// are findings.
+std::vector<std::uint32_t> match(const PackAgain& packed, const Catalog& plain, const SelectionOptions& select,
+                                 VerifyFindings& found) {
+  const auto is_selected = name_filter(select);
+  std::vector<std::uint32_t> tensors(packed.size(), kNoIndex);
   for (std::size_t i = 0; i < packed.size(); ++i) {
     const Formula& weight = packed.weight(i);
+    if (!is_selected(weight.name)) continue;
     const Tensor* const tensor = plain.find(weight.name);
     const bool is_there = tensor != nullptr && !tensor->damaged;
     const bool fits = is_there && std::ranges::equal(tensor->shape, weight.shape) && is_plain_float(tensor->dtype);
-    tensors.push_back(fits ? static_cast<std::uint32_t>(tensor - plain.tensors.data()) : kNoIndex);
+    if (fits) tensors[i] = static_cast<std::uint32_t>(tensor - plain.tensors.data());
     if (fits) continue;
     Error error(ErrorCode::kCorruption, is_there ? fmt::format("'{}' is not the quantized weight", weight.name)
                                                  : fmt::format("the quantized weight '{}' is missing", weight.name));
@@ -448,14 +466,14 @@ std::vector<std::uint32_t> match(const PackAgain& packed, const Catalog& plain, 
 }
 
 /// Packs this rank's share of the weights again, and compares with the checkpoint of --against.
-PackedCounts pack_again(const Session& session, const std::string& against, Reader& plain, VerifyFindings& found,
-                        Log& log, const std::stop_token& stop) {
+PackedCounts pack_again(const Session& session, const Request& request, Reader& plain, VerifyFindings& found, Log& log,
+                        const std::stop_token& stop) {
   ReadRequest read;
-  read.paths = {against};
+  read.paths = {request.against};
   OpenSource source = open_source(session, read, log, {.of_other_ranks = true});
   const QuantizationFacts facts = facts_beside(source_store(session), source);
   const PackAgain packed(std::move(source.reader), facts);
-  const std::vector<std::uint32_t> tensors = match(packed, plain.catalog(), found);
+  const std::vector<std::uint32_t> tensors = match(packed, plain.catalog(), request.select, found);
   std::vector<std::uint32_t> located = tensors;
   std::erase(located, kNoIndex);
   std::ranges::sort(located);
@@ -492,12 +510,12 @@ void check_weights(const Session& session, const Request& request, const Opened&
   if (request.read.dequantize && opened.source.reader != nullptr) {
     report.computed = 0;
     on_all_ranks(session, "dequantize",
-                 [&] { report.computed = compute_weights(session, request.read, found, log, session.stop); });
+                 [&] { report.computed = compute_weights(session, request, found, log, session.stop); });
   }
   if (report.against.empty() || opened.source.reader == nullptr) return;
   PackedCounts own;
   on_all_ranks(session, "pack again",
-               [&] { own = pack_again(session, report.against, *opened.source.reader, found, log, session.stop); });
+               [&] { own = pack_again(session, request, *opened.source.reader, found, log, session.stop); });
   report.packed = sum_of_ranks(*session.group, own);
 }
 
@@ -532,6 +550,7 @@ int run_verify(Session& session, const Request& request) {
       session, *log, "verify", [&] { return progress.bytes_read.load(); }, progress.others_bytes);
   on_all_ranks(session, progress.bytes_read, progress.others_bytes, meter.awaited(), [&](const std::stop_token& stop) {
     verification.prepare(stop);
+    choose_findings(session, request, job.reader, found);
     if (is_rank_zero(session) && job.reader != nullptr) report_unread_values(job.reader->catalog(), found);
     meter.set_total(verification.total_bytes());
     verification.read(stop);
