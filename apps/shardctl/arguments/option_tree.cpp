@@ -296,7 +296,7 @@ void add_groups(CLI::App& app, const Uses& uses, std::span<const Verb> own, Comm
   if (uses.sources) add_sources(app, uses, o);
   if (uses.sources && !uses.target_layout) add_source_layout(app, o);
   if (uses.maps || uses.computes) add_dequantize(app, o);
-  if (uses.maps) add_lora(app, uses, o);
+  if (uses.maps || uses.target) add_lora(app, uses, o);
   if (uses.target) {
     add_target(app, o.write);
     if (uses.target_layout) add_tensor_cuts(app, o);
