@@ -9,9 +9,11 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <chrono>
 #include <cstdint>
 #include <cstdio>
 #include <fstream>
+#include <thread>
 
 #include "libshard/io/local_disk.h"
 #include "libshard/io/paths.h"
@@ -80,6 +82,19 @@ bool remove_entry(int folder, const std::string& name, int depth) {
   if (!below.valid()) return errno == ENOENT;
   if (!remove_all_in(below.get(), depth + 1)) return false;
   return ::unlinkat(folder, name.c_str(), AT_REMOVEDIR) == 0 || errno == ENOENT;
+}
+
+/// Calls `remove`, which returns false with an error in errno, again for up to a second while other threads of a
+/// failing job still have all descriptors, or create files. \returns whether it succeeded
+template <class Remove>
+bool is_removed_in_time(const Remove& remove) {
+  constexpr int kAttempts = 100;
+  for (int attempt = 1; !remove(); ++attempt) {
+    const bool may_pass = errno == EMFILE || errno == ENFILE || errno == ENOTEMPTY;
+    if (!may_pass || attempt == kAttempts) return false;
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  }
+  return true;
 }
 
 class PosixFolder final : public LocalFolder {
@@ -216,9 +231,11 @@ class PosixFolder final : public LocalFolder {
 
   void remove_folder(const std::string& name, LocalFolder& folder) override {
     const auto& removed = static_cast<PosixFolder&>(folder);
-    if (!remove_all_in(removed.fd(), 0)) fail_writing(removed.path(), "cannot remove", errno);
-    if (!is_same(status_of(name), removed.status())) return;
-    if (::unlinkat(fd(), name.c_str(), AT_REMOVEDIR) != 0) fail_writing(removed.path(), "cannot remove", errno);
+    const auto remove = [&] {
+      if (!remove_all_in(removed.fd(), 0)) return false;
+      return !is_same(status_of(name), removed.status()) || ::unlinkat(fd(), name.c_str(), AT_REMOVEDIR) == 0;
+    };
+    if (!is_removed_in_time(remove)) fail_writing(removed.path(), "cannot remove", errno);
   }
 
   bool try_lock() override {
