@@ -6,6 +6,8 @@ for shell in bash zsh fish; do
   expect 0 completion $shell
   cp out completion.$shell
 done
+expect 0 completion bash --json
+python3 -c 'import json; assert json.load(open("out"))["script"] == open("completion.bash").read()' || fail "another script in the document"
 expect 2 completion tcsh
 holds err "bash, zsh, fish"
 PATH=$(dirname "$SHARDCTL"):$PATH

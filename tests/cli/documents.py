@@ -222,6 +222,7 @@ version
 help
 help split
 digest --help --all
+completion bash
 env
 env --rank 1 --world-size 2 --rdzv host:29400
 --bogus

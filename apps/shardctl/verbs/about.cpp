@@ -100,7 +100,16 @@ void check_completion(const Session&, Request& request) {
 }
 
 int run_completion(Session& session, const Request& request) {
-  session.out << completion_script(request.shell);
+  const std::string script = completion_script(request.shell);
+  if (!session.common.json) {
+    session.out << script;
+    return 0;
+  }
+  JsonWriter json(session.out);
+  json.document("shardctl.completion/1", [&] {
+    json.key("shell"), json.string(request.shell);
+    json.key("script"), json.string(script);
+  });
   return 0;
 }
 
