@@ -239,10 +239,13 @@ TEST(LikeTarget, RefusesANameThatTheOtherLacksOrAnotherShape) {
   Catalog lacking, shaped;
   add_tensor(lacking, "v", {4});
   add_tensor(shaped, "w", {5});
-  expect_error(ErrorCode::kInvalidArgument, "the checkpoint that provides the layout has no tensor 'v'",
-               [&] { target_of(lacking, LikeLayout{&other}, kItems); });
-  expect_error(ErrorCode::kInvalidArgument, "has a different shape",
-               [&] { target_of(shaped, LikeLayout{&other}, kItems); });
+  expect_error(ErrorCode::kInvalidArgument, "the checkpoint that provides the layout has no tensor 'v'", [&] {
+    target_of(lacking, LikeLayout{&other, "old/ckpt"}, kItems);
+  });
+  expect_error(ErrorCode::kInvalidArgument, "has a different shape", [&] {
+    target_of(shaped, LikeLayout{&other, "old/ckpt"}, kItems);
+  });
+  EXPECT_EQ(test::error_of([&] { target_of(shaped, LikeLayout{&other, "old/ckpt"}, kItems); }).file(), "old/ckpt");
 }
 
 // --- Whole tensors ---

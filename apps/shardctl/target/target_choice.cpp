@@ -236,8 +236,12 @@ ChosenLayout choose_layout(const Session& session, const WriteRequest& write, bo
   ReadRequest like_request;
   like_request.paths = {given.like};
   like_request.opaque_globals = opaque_globals;
-  auto like = std::make_unique<OpenSource>(open_source(session, like_request, log, {.of_other_ranks = true}));
-  return {LikeLayout{&like->catalog()}, std::move(like)};
+  try {
+    auto like = std::make_unique<OpenSource>(open_source(session, like_request, log, {.of_other_ranks = true}));
+    return {LikeLayout{&like->catalog(), given.like}, std::move(like)};
+  } catch (const Error& error) {
+    throw Error(error).in_file(given.like);
+  }
 }
 
 WriteOptions choose_write_options(const WriteRequest& write, const TargetForm& form, const Catalog& source,

@@ -209,7 +209,7 @@ class PieceRule {
     const Tensor& tensor = source_.tensors[selected.source];
     const TensorPieces* made = nullptr;
     if (const auto* other = std::get_if<LikeLayout>(&layout_)) {
-      made = &like(*other->like, selected.name, tensor.shape);
+      made = &like(*other, selected.name, tensor.shape);
     } else if (std::holds_alternative<KeepLayout>(layout_)) {
       made = &followed(source_, tensor);
     } else {
@@ -299,16 +299,18 @@ class PieceRule {
     return entry->second;
   }
 
-  const TensorPieces& like(const Catalog& other, std::string_view name, Dims shape) {
-    const Tensor* tensor = other.find(name);
+  const TensorPieces& like(const LikeLayout& other, std::string_view name, Dims shape) {
+    const Tensor* tensor = other.like->find(name);
     if (tensor == nullptr) {
       throw Error(ErrorCode::kInvalidArgument,
                   fmt::format("the checkpoint that provides the layout has no tensor '{}'", name))
+          .in_file(other.path)
           .of_tensor(name);
     }
-    if (tensor->shape == shape) return followed(other, *tensor);
+    if (tensor->shape == shape) return followed(*other.like, *tensor);
     throw Error(ErrorCode::kInvalidArgument,
                 fmt::format("tensor '{}' has a different shape in the checkpoint that provides the layout", name))
+        .in_file(other.path)
         .of_tensor(name)
         .expected(to_string(shape))
         .found(to_string(tensor->shape));
