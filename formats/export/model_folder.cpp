@@ -23,7 +23,7 @@ constexpr std::string_view kCode = ".py";
 constexpr std::array<std::string_view, 3> kModuleNames{kModules, "sentence_bert_config.json",
                                                        "config_sentence_transformers.json"},
     kModuleWeights{"model.safetensors", "pytorch_model.bin", "sentence_embedding.bin"};
-constexpr std::int64_t kMaxConfigBytes = 16 << 20, kBlock = 1 << 20, kMostHeld = 256 << 20;
+constexpr std::int64_t kMaxConfigBytes = 16 << 20, kBlock = 1 << 20, kMostHeld = 256 << 20, kMostRefBytes = 4096;
 constexpr std::size_t kMostFiles = 1000;  ///< Limited because each file stays open until the output is complete.
 constexpr std::array<std::string_view, 46> kNames{
     kConfigName,
@@ -228,7 +228,43 @@ class AddingWriter final : public Writer {
   std::uint32_t first_ = 0;  ///< Number of the first added file in the target.
 };
 
+bool has_config(const SourceStore& store, const std::string& folder) {
+  return store.is_file(join_path(folder, kConfigName));
+}
+
+/// The only folder in `folder` whose name begins so; empty if there is none or several.
+std::string only_folder(const SourceStore& store, const std::string& folder, std::string_view begin) {
+  std::string found;
+  for (const std::string& name : store.list(folder)) {
+    const std::string path = join_path(folder, name);
+    if (!name.starts_with(begin) || !store.is_folder(path)) continue;
+    if (!found.empty()) return {};
+    found = path;
+  }
+  return found;
+}
+
+/// The folder with a config.json that was meant by a path without one; empty if there is no good guess.
+std::string meant_reference(const SourceStore& store, std::string path) {
+  if (store.is_file(path)) return has_config(store, parent_path(path)) ? parent_path(path) : std::string();
+  if (!store.is_folder(path)) return {};
+  if (const std::string model = only_folder(store, path, "models--"); !model.empty()) path = model;
+  const std::string snapshots = join_path(path, "snapshots"), branch = join_path(path, "refs/main");
+  if (!store.is_folder(snapshots)) return {};
+  const std::string meant = store.is_file(branch) ? join_path(snapshots, whole_text(*store.open(branch), kMostRefBytes))
+                                                  : only_folder(store, snapshots, "");
+  return !meant.empty() && has_config(store, meant) ? meant : std::string();
+}
+
 }  // namespace
+
+std::string config_of_reference(const SourceStore& store, const std::string& reference) {
+  const std::string path = join_path(reference, kConfigName);
+  if (has_config(store, reference)) return path;
+  throw Error(ErrorCode::kNotFound, fmt::format("the reference {} has no config.json", reference))
+      .in_file(path)
+      .suggest(Remedy::kNameReference, meant_reference(store, reference));
+}
 
 FilesFolder find_model_folder(const SourceStore& store, const std::string& source, const std::string& named,
                               const char* name) {
@@ -243,10 +279,7 @@ FilesFolder find_model_folder(const SourceStore& store, const std::string& sourc
 }
 
 ModelConfig read_model_config(const SourceStore& store, const std::string& folder) {
-  const std::string path = join_path(folder, kConfigName);
-  if (!store.is_file(path)) {
-    throw Error(ErrorCode::kNotFound, "cannot read the model's config: no such file").in_file(path);
-  }
+  const std::string path = config_of_reference(store, folder);
   const std::string text = whole_text(*store.open_below(folder, kConfigName), kMaxConfigBytes);
   JsonCursor json(text.data(), text.data() + text.size(), path, FindingKind::kBadHeader);
   json.take_python_numbers();

@@ -42,7 +42,11 @@ struct FilesFolder {
 FilesFolder find_model_folder(const SourceStore& store, const std::string& source, const std::string& named,
                               const char* name = kConfigName);
 
-/// \throws Error kNotFound  config.json is missing; kCorruption  it is not JSON.
+/// The path of the reference's config.json. \throws Error kNotFound  it has none. The error suggests the folder that
+/// was probably meant: that of a file, or a snapshot in a cache of the Hugging Face Hub.
+std::string config_of_reference(const SourceStore& store, const std::string& reference);
+
+/// \throws Error kNotFound  see config_of_reference; kCorruption  config.json is not JSON.
 ModelConfig read_model_config(const SourceStore& store, const std::string& folder);
 
 /// The kind of weights to which files belong.

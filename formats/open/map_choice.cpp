@@ -141,11 +141,7 @@ void check_mesh(const ModelMap& map, const OpenSource& source) {
 }  // namespace
 
 std::string find_config(const SourceStore& store, const MapNumbers& numbers, const std::vector<std::string>& sources) {
-  if (!numbers.hf_ref.empty()) {
-    const std::string path = join_path(numbers.hf_ref, kConfigName);
-    if (store.is_file(path)) return path;
-    throw Error(ErrorCode::kNotFound, fmt::format("the reference {} has no config.json", numbers.hf_ref)).in_file(path);
-  }
+  if (!numbers.hf_ref.empty()) return config_of_reference(store, numbers.hf_ref);
   for (const std::string& path : sources) {
     const std::string folder = find_model_folder(store, path, path).path;
     if (!folder.empty()) return join_path(folder, kConfigName);

@@ -47,7 +47,7 @@ enum class Remedy : std::uint8_t {
   kNameRank,            ///< State rank, number of ranks and address of rank 0. `argument`: its source.
   kReadFolder,          ///< Read the folder or file `argument` in place of the source.
   kNameLike,            ///< Name a different checkpoint of the same job.
-  kNameReference,       ///< Name a folder with the model's config.json.
+  kNameReference,       ///< Name a folder with the model's config.json: `argument`, which may be empty.
   kStateVariable,       ///< State the number of a map's variable: `argument` is its name.
   kMatchNames,          ///< List the source's names, and select or rename them.
   kFuseExperts,         ///< Convert the base model of an adapter to fused experts.

@@ -122,6 +122,11 @@ TEST(RemedyText, OneOptionIsTheLineToRun) {
             "shardctl gather 'my ckpt' -o x.safetensors --objects=keep --exclude w");
 }
 
+TEST(RemedyText, AKnownReferenceReplacesTheGivenOne) {
+  EXPECT_EQ(hint_text(failure().suggest(Remedy::kNameReference, "a b"), of_line({"export", "c", "--hf-ref", "hub"})),
+            "shardctl export c --hf-ref 'a b'");
+}
+
 TEST(RemedyText, AlternativesOfOneOptionAreALineEach) {
   const Error error = failure().suggest(Remedy::kReadAs, "dcp").suggest(Remedy::kReadAs, "dcp-hf");
   EXPECT_EQ(hint_text(error, of_line({"inspect", "c", "--from", "torch"})),

@@ -13,6 +13,22 @@ from export_support import DCP, ExportTest, dtypes, names, write
 
 
 class Export(ExportTest):
+    def test_a_reference_that_is_not_the_folder_of_the_config_is_explained(self):
+        write(self.dir / "a.safetensors", {"w": [1, 2]})
+        self.hub()
+        snapshot = self.dir / "cache/models--org--name/snapshots/abc"
+        snapshot.mkdir(parents=True)
+        (snapshot / "config.json").write_text("{}")
+        (snapshot.parent / "older").mkdir()
+        (snapshot.parent.parent / "refs").mkdir()
+        (snapshot.parent.parent / "refs/main").write_text("abc")
+        for reference, meant in [("hub/config.json", "hub"), ("cache/models--org--name", "cache/models--org--name/snapshots/abc"),
+                                 ("cache", "cache/models--org--name/snapshots/abc")]:
+            error = self.export("a.safetensors", "-o", "out", "--hf-ref", reference, code=3)
+            self.assertTrue(error["hint"].endswith(f"a.safetensors -o out --json --hf-ref {meant}"), error["hint"])
+        error = self.export("a.safetensors", "-o", "out", "--hf-ref", "cache/models--org--name/snapshots", code=3)
+        self.assertIn("--hf-ref DIR", error["hint"])
+
     def test_files_of_the_reference_come_along_and_weights_do_not(self):
         write(self.dir / "a.safetensors", {"w": [1, 2]})
         hub = self.hub()

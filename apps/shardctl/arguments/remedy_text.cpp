@@ -46,6 +46,8 @@ std::string option_of(const Suggestion& suggestion) {
       return "--dequantize";
     case Remedy::kReadCopies:
       return "--weights 16bit";
+    case Remedy::kNameReference:
+      return argument.empty() ? std::string() : "--hf-ref " + shell_quoted(argument);
     case Remedy::kNameRegion:
       return argument.empty() ? std::string() : "--region " + shell_quoted(argument);
     default:
@@ -173,7 +175,7 @@ constexpr Advice kAdvice[] = {
     {Remedy::kNameLauncher, "choose one with --launcher NAME"},
     {Remedy::kNameRendezvous, "give the address of rank 0: --rdzv HOST:PORT"},
     {Remedy::kNameLike, "pass another checkpoint of the same job: --like CKPT"},
-    {Remedy::kNameReference, "pass the folder with the model's config.json: --hf-ref DIR"},
+    {Remedy::kNameReference, "pass the folder with the model's config.json: --hf-ref {}", "DIR"},
     {Remedy::kStateVariable, "set it: --set {}=VALUE", "NAME"},
     {Remedy::kMatchNames, "list the names with 'shardctl inspect'; --map and --rename change them"},
     {Remedy::kFuseExperts,
