@@ -27,18 +27,18 @@ constexpr std::int64_t kLeastPart = 8 << 20, kPartStep = 4 << 20, kMostParts = 9
 constexpr std::int64_t kMostKept = 1 << 20;  ///< Bytes of a file that waits in memory for the commit.
 constexpr std::chrono::seconds kAbortTime{5};
 
-/// The destination without slashes at its end. \throws Error kInvalidArgument
-std::string checked_destination(std::string destination) {
+/// The destination without slashes at its end. `cannot` begins the message. \throws Error kInvalidArgument
+std::string checked_destination(std::string destination, std::string_view cannot = "cannot write") {
   while (destination.ends_with('/')) destination.pop_back();
   const std::size_t root = root_bytes(destination);
   if (destination.size() <= root + 1) {
-    throw Error(ErrorCode::kInvalidArgument, "cannot write: the destination is a whole bucket")
+    throw Error(ErrorCode::kInvalidArgument, fmt::format("{}: the URL is a whole bucket", cannot))
         .in_file(destination)
         .expected("a name in the bucket");
   }
   const auto is_bad = [](std::string_view part) { return part.empty() || part == "." || part == ".."; };
   if (std::ranges::any_of(split(std::string_view(destination).substr(root + 1), '/'), is_bad)) {
-    throw Error(ErrorCode::kInvalidArgument, "cannot write: the destination has a part that is empty, '.' or '..'")
+    throw Error(ErrorCode::kInvalidArgument, fmt::format("{}: the URL has a part that is empty, '.' or '..'", cannot))
         .in_file(destination);
   }
   return destination;
@@ -534,11 +534,12 @@ std::unique_ptr<OutputStore> object_output(const ObjectStore& store, const std::
 }
 
 std::vector<LeftUpload> left_uploads(const ObjectStore& store, const std::string& destination) {
-  const std::string url = checked_destination(destination);
+  const std::string url = checked_destination(destination, "cannot list uploads");
   std::vector<LeftUpload> left;
-  for (const BucketObject& each : store.ask({.act = ObjectAct::kUploads, .url = url}).objects) {
+  for (const BucketObject& each : store.ask({.act = ObjectAct::kUploads, .url = url, .is_reading = true}).objects) {
     LeftUpload& upload = left.emplace_back(LeftUpload{each.url, each.upload});
-    const ObjectAnswer parts = store.ask({.act = ObjectAct::kParts, .url = each.url, .upload = each.upload});
+    const ObjectAnswer parts =
+        store.ask({.act = ObjectAct::kParts, .url = each.url, .upload = each.upload, .is_reading = true});
     upload.parts = std::ssize(parts.parts);
     for (const StoredPart& part : parts.parts) upload.bytes += part.bytes;
   }
@@ -547,7 +548,7 @@ std::vector<LeftUpload> left_uploads(const ObjectStore& store, const std::string
 
 bool has_upload_lock(const ObjectStore& store, const std::string& destination) {
   const std::string url = note_url(checked_destination(destination));
-  return store.ask({.act = ObjectAct::kLook, .url = url}).outcome != ObjectOutcome::kAbsent;
+  return store.ask({.act = ObjectAct::kLook, .url = url, .is_reading = true}).outcome != ObjectOutcome::kAbsent;
 }
 
 void remove_uploads(const ObjectStore& store, const std::string& destination, const std::vector<LeftUpload>& uploads) {

@@ -66,6 +66,7 @@ struct ObjectRequest {
   std::int64_t begin = 0, end = 0;
   /// Number of the attempt of kPut or kComplete, which are sent once. The store waits before later ones.
   int attempt = 1;
+  bool is_reading = false;  ///< Nothing is to be written, so a failure is one of reading (kNotFound).
   bool is_cleanup = false;  ///< Also sent when all else is interrupted, but not for long.
 };
 

@@ -180,6 +180,10 @@ def check_codes(w):
     w.tool.expect(0, *small[:3], "s3://bucket/y.safetensors", "--force")
     w.tool.expect(2, "repair", "ckpt", "--uploads", holds="--uploads needs one URL")
     w.tool.expect(2, "repair", "s3://bucket/x", "-o", "y", "--uploads", holds="and no -o")
+    w.tool.expect(2, "repair", "s3://bucket/", "--uploads", holds="cannot list uploads: the URL is a whole bucket")
+    w.served.reset(Fault("uploads", "403"))
+    w.tool.expect(3, "repair", "s3://bucket/x", "--uploads", holds=("the server refuses access", "may read the bucket"))
+    w.served.reset()
     w.expect_clean()
     w.clear()
 

@@ -57,20 +57,22 @@ class Objects {
     made.is_cleanup = request_.is_cleanup;
     return made;
   }
-  Error failed(const HttpAnswer& answer) const { return place_.failed(answer, url_, ErrorCode::kResource); }
+  Error failed(const HttpAnswer& answer) const {
+    return place_.failed(answer, url_, request_.is_reading ? ErrorCode::kNotFound : ErrorCode::kResource);
+  }
 
   void add_condition(Headers& headers) const {
     if (request_.condition == ObjectCondition::kAbsent) headers["if-none-match"] = "*";
     if (request_.condition == ObjectCondition::kSame) headers["if-match"] = request_.etag;
   }
 
-  /// The result of `read`, whose errors become those of writing.
+  /// The result of `read`, whose errors become those of writing, unless the request is part of reading.
   template <class Read>
   auto parsed(const Read& read) const {
     try {
       return read();
     } catch (const Error& error) {
-      if (error.code() == ErrorCode::kInterrupted) throw;
+      if (error.code() == ErrorCode::kInterrupted || request_.is_reading) throw;
       Error own(ErrorCode::kResource, error.what());
       own.in_file(url_).because(error.why()).hint(error.hint());
       for (const Suggestion& each : error.suggestions()) own.suggest(each.remedy, each.argument);
