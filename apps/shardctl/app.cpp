@@ -7,9 +7,11 @@
 #include <cerrno>
 #include <chrono>
 #include <cstring>
+#include <filesystem>
 #include <memory>
 #include <mutex>
 #include <sstream>
+#include <system_error>
 #include <utility>
 
 #include "apps/shardctl/arguments/command_line.h"
@@ -60,6 +62,25 @@ void check_stdout(const Session& session, const Request& request) {
 bool reads_urls(const Request& request) {
   return std::ranges::any_of(request.read.paths, is_url) || std::ranges::any_of(request.read.named_inputs, is_url) ||
          is_url(request.read.numbers.hf_ref);
+}
+
+/// Refuses relative paths if the working directory was removed. Calls with them would fail as if the files were
+/// missing.
+void check_working_folder(const Request& request) {
+  if (request.verb == nullptr || !request.verb->uses.sources) return;
+  std::error_code failure;
+  const auto folder = std::filesystem::current_path(failure);
+  if (failure != std::errc::no_such_file_or_directory) return;
+  const auto check = [](const std::string& path, ErrorCode code, const char* what) {
+    if (path.empty() || path.starts_with('/') || is_url(path)) return;
+    throw Error(code, fmt::format("{}: the working directory was removed", what))
+        .in_file(path)
+        .hint("change to a folder that exists, and run the command again");
+  };
+  for (const std::string& path : request.read.paths) check(path, ErrorCode::kNotFound, "cannot read");
+  for (const std::string& path : {request.write.path, request.page.path}) {
+    check(path, ErrorCode::kResource, "cannot write");
+  }
 }
 
 /// Finds out how many requests hide the round trips of the disks and of the stores that are read.
@@ -279,6 +300,7 @@ int run(const std::vector<std::string>& arguments, Session& session) {
   try {
     expect_launch(session);
     parse_command_line(arguments, session, request);
+    check_working_folder(request);
     look_at_disks(session, request);
     divide_memory(session, request);
     if (!has_ranks(request)) return run_alone(session, request);

@@ -63,3 +63,17 @@ expect 2 split m.safetensors -o x --to torch-ranks --shards 2
 holds err "write one of safetensors"
 lacks err megatron,
 [ -z "$(ls -A | grep '^\.')" ] || fail "left behind: $(ls -A)"
+
+# A working directory that was removed is named, for the source and for the destination. Other paths work as before.
+mkdir gone && cd gone && rmdir ../gone
+code=0
+"$SHARDCTL" inspect . >"$work/out" 2>"$work/err" || code=$?
+[ $code = 3 ] || fail "inspect in a removed folder: exit $code, not 3"
+holds err "cannot read: the working directory was removed"
+code=0
+"$SHARDCTL" gather "$work/m.safetensors" -o x.safetensors >"$work/out" 2>"$work/err" || code=$?
+[ $code = 6 ] || fail "gather to a removed folder: exit $code, not 6"
+holds err "x.safetensors: cannot write: the working directory was removed"
+expect 0 gather "$work/m.safetensors" -o "$work/elsewhere.safetensors"
+expect 0 completion bash
+cd "$work"
