@@ -115,6 +115,15 @@ TEST(MapDocument, ReadsWhereVariablesComeFrom) {
   }
 }
 
+TEST(MapDocument, RefusesTypesThatAreNoPatternsEvenIfNoRuleUsesThem) {
+  for (const char* type : {"(", "a)(?:b", "(a|b)"}) {
+    const Error error =
+        test::error_of([&] { parse(std::string(R"("types": {"p": ")") + type + R"("}, "rules": [])"); });
+    EXPECT_EQ(error.code(), ErrorCode::kInvalidArgument) << type;
+    EXPECT_THAT(error.what(), HasSubstr("the document.types.p")) << type;
+  }
+}
+
 TEST(MapDocument, RefusesStatesWithoutTheirKey) {
   for (const char* state :
        {R"({"name": "m", "key": "m"})", R"({"name": "m", "key": "m.{name}"})", R"({"name": "m"})"}) {

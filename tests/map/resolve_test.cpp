@@ -72,6 +72,15 @@ TEST(ResolvedMap, ADefaultReplacesNoValueOfTheConfig) {
   EXPECT_EQ(MapVariables(document, inputs).number("kv"), 2);
 }
 
+TEST(ResolvedMap, AStoredNameMayBeListedTwice) {
+  for (const char* stored : {R"(["b", "b", "c"])", R"(["{s}b", "b{s}", "{s}c"])"}) {
+    const ModelMap map =
+        map_of(fmt::format(R"("vars": {{"s": {{"word": ""}}}}, "rules": [{{"logical": "a", "stored": {}}}])", stored));
+    EXPECT_TRUE(map.match_stored("b")) << stored;
+    EXPECT_TRUE(map.match_stored("c")) << stored;
+  }
+}
+
 TEST(ResolvedMap, AWordOfANameMayNotBeLong) {
   const std::string name = std::string(1025, 'x') + ".w";
   const Stored stored({{{name, counted(1, 2, 1)}}});

@@ -45,6 +45,14 @@ MapVariable read_variable(const std::string& name, const JsonPlace& place, Patte
   return variable;
 }
 
+/// Reads the pattern of a placeholder's texts. A group in it would shift the numbers of the groups that stand for
+/// placeholders.
+std::string read_type(const JsonPlace& place, PatternSizes& sizes) {
+  std::string text = place.text();
+  if (read_pattern(place, text, sizes)->NumberOfCapturingGroups() == 0) return text;
+  throw JsonPlace::wrong(place.where() + " has a group; write (?:...)").found(text);
+}
+
 /// Reads the distribution of an index. Expressions are evaluated later, when the variables are known.
 MapIndex read_index(const std::string& name, const JsonPlace& place, const MapDocument& document) {
   place.check_keys({"begin", "count", "axis", "split", "counts", "table", "chunks", "offset", "stacked"});
@@ -201,7 +209,7 @@ MapDocument parse_map_document(std::string_view text, const std::string& file) t
     if (document.mesh.empty()) throw JsonPlace::wrong(files->where() + " needs a mesh");
   }
   if (const auto types = top.find("types")) {
-    for (const auto& [name, place] : types->members()) document.types.emplace_back(name, place.text());
+    for (const auto& [name, place] : types->members()) document.types.emplace_back(name, read_type(place, sizes));
   }
   if (const auto index = top.find("index")) {
     for (const auto& [name, place] : index->members()) document.index.push_back(read_index(name, place, document));

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <set>
 #include <utility>
 
 #include "libshard/catalog/layouts/placement.h"
@@ -40,8 +41,13 @@ class ModelMap::Names {
       if (!each.match.empty()) {
         add(rule, 0, nullptr, each.match, each.where);
       } else if (stored) {
-        add(rule, 0, &each.stored, pattern_of(each.stored, document), each.where);
-        for (const NameTemplate& other : each.others) add(rule, 0, &other, pattern_of(other, document), each.where);
+        std::set<std::string> added;  // Different templates may give the same names once variables are known.
+        const auto add_once = [&](const NameTemplate& names) {
+          const std::string pattern = pattern_of(names, document);
+          if (added.insert(pattern).second) add(rule, 0, &names, pattern, each.where);
+        };
+        add_once(each.stored);
+        for (const NameTemplate& other : each.others) add_once(other);
       } else {
         for (std::size_t segment = 0; segment < each.logical.size(); ++segment) {
           add(rule, segment, &each.logical[segment], pattern_of(each.logical[segment], document), each.where);
@@ -95,9 +101,6 @@ class ModelMap::Names {
     auto compiled = sets_.add(patterns_.size(), pattern);
     if (compiled == nullptr) throw too_large_patterns();
     if (!compiled->ok()) throw wrong(where + " is not a regular expression").because(compiled->error());
-    // A group within a type would shift the numbers of the groups that stand for placeholders.
-    const bool has_groups = names != nullptr && compiled->NumberOfCapturingGroups() != std::ssize(names->groups());
-    if (has_groups) throw wrong(where + ": a type has a group; write (?:...)");
     patterns_.push_back({rule, segment, names, std::move(compiled)});
   }
 
