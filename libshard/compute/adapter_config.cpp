@@ -119,6 +119,19 @@ bool states_no_head(const Json& config) {
   return !model.empty() && !says("LM") && !says("ConditionalGeneration") && !says("Heads");
 }
 
+/// The names in a list; empty without it.
+std::vector<std::string> names_at(const Json& config, const char* key, const std::string& file) {
+  std::vector<std::string> names;
+  const auto found = config.find(key);
+  if (found == config.end() || is_off(*found)) return names;
+  const auto is_text = [](const Json& each) { return each.is_string(); };
+  if (!found->is_array() || !std::ranges::all_of(*found, is_text)) {
+    throw malformed(file, fmt::format("'{}' is not a list of names", key));
+  }
+  for (const Json& each : *found) names.push_back(each.get<std::string>());
+  return names;
+}
+
 double number(const Json& value, std::string_view key, const std::string& file) {
   if (!value.is_number()) throw malformed(file, fmt::format("'{}' is not a number", key));
   const auto found = value.get<double>();
@@ -135,7 +148,8 @@ AdapterConfig parse_adapter_config(std::string_view text, const std::string& fil
   const auto alpha = config.find("lora_alpha");
   if (alpha == config.end()) throw malformed(file, "it has no 'lora_alpha'");
   const auto alphas = std::make_shared<AdapterAlphas>(number(*alpha, "lora_alpha", file));
-  if (const auto patterns = config.find("alpha_pattern"); patterns != config.end() && patterns->is_object()) {
+  if (const auto patterns = config.find("alpha_pattern"); patterns != config.end() && !is_off(*patterns)) {
+    if (!patterns->is_object()) throw malformed(file, "'alpha_pattern' is not an object");
     for (const auto& [key, value] : patterns->items()) {
       if (!alphas->add(key, number(value, "alpha_pattern", file))) throw refused(file, "alpha_pattern", key);
     }
@@ -147,11 +161,8 @@ AdapterConfig parse_adapter_config(std::string_view text, const std::string& fil
   made.is_fan_in_fan_out = flag(config, "fan_in_fan_out", file);
   made.has_no_head = states_no_head(config);
   made.alphas = alphas;
-  if (const auto targets = config.find("target_parameters"); targets != config.end() && targets->is_array()) {
-    for (const Json& target : *targets) {
-      if (target.is_string()) made.parameters.insert(target.get<std::string>());
-    }
-  }
+  for (std::string& target : names_at(config, "target_parameters", file)) made.parameters.insert(std::move(target));
+  made.modules_to_save = names_at(config, "modules_to_save", file);
   return made;
 }
 

@@ -6,6 +6,7 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "libshard/core/hash_table.h"
 
@@ -22,7 +23,8 @@ struct AdapterConfig {
   bool has_no_head = false;        ///< It states a task or class of a model that has no head of words.
   /// The alpha of each target: of the first key of `alpha_pattern` that matches, or else `lora_alpha`.
   std::shared_ptr<const AdapterAlphas> alphas;
-  HashSet<std::string> parameters;  ///< `target_parameters`: names of parameters, or their ends after a dot.
+  HashSet<std::string> parameters;           ///< `target_parameters`: names of parameters, or their ends after a dot.
+  std::vector<std::string> modules_to_save;  ///< Names of modules that were trained as a whole.
 
   /// Whether the adapter changes this parameter by its own name, not by that of its module.
   bool targets(std::string_view parameter) const;

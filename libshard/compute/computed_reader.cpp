@@ -199,6 +199,7 @@ ComputedReader::ComputedReader(std::vector<std::unique_ptr<Reader>> readers, Com
   catalog_.originals = nullptr;
   catalog_.objects.clear();  // They have no part in the checks below.
   catalog_.metadata.erase(kAliasesNote);
+  catalog_.warnings.insert(catalog_.warnings.end(), computation.warnings.begin(), computation.warnings.end());
   for (const std::unique_ptr<Reader>& reader : readers_) {
     const Catalog& other = reader->catalog();
     catalog_.borrowed.push_back(other.arena);

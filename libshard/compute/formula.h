@@ -206,6 +206,7 @@ struct Computation {
   std::vector<std::uint32_t> dropped;
   /// Selects the objects of the first reader that are kept. Empty: all.
   std::function<bool(const Object& object)> keeps_object{};
+  std::vector<std::string> warnings{};  ///< Added to those of the first reader.
 };
 
 /// The tensors that an expression reads.

@@ -16,6 +16,7 @@
 #include "libshard/core/checked.h"
 #include "libshard/core/error.h"
 #include "libshard/core/hash_table.h"
+#include "libshard/core/short_text.h"
 
 namespace shard {
 
@@ -92,6 +93,7 @@ class Merging {
   Computation make(std::vector<MergedAdapter>& counts) {
     for (std::uint32_t i = 0; i < adapters_.size(); ++i) counts.push_back(add_adapter(i));
     Computation made;
+    made.warnings = std::move(warnings_);
     std::vector<std::uint32_t> formula_of(base_.tensors.size(), kNoIndex);
     for (const auto& [tensor, merge] : merges_.entries()) {
       formula_of[tensor] = static_cast<std::uint32_t>(made.formulas.size());
@@ -175,6 +177,7 @@ class Merging {
   bool only_unrounded_;
   std::vector<bool> has_several_names_;   ///< By tensor that is not an alias.
   HashMap<std::uint32_t, Merge> merges_;  ///< By tensor of the base model that is not an alias.
+  std::vector<std::string> warnings_;
 };
 
 Error Merging::missing(std::uint32_t adapter, std::string_view name) const {
@@ -244,6 +247,12 @@ MergedAdapter Merging::add_adapter(std::uint32_t adapter) {
   add_experts(adapter, experts, prefix);
   for (const SavedTensor& saved : parts.saved) {
     if (!saved.is_base) add_saved(adapter, saved, prefix);
+  }
+  // A name may be that of a head which this model lacks, so only the absence of all of them is unusual.
+  const std::vector<std::string>& wanted = adapters_[adapter].config.modules_to_save;
+  if (!wanted.empty() && std::ranges::all_of(parts.saved, &SavedTensor::is_base)) {
+    warnings_.push_back(fmt::format("{} has no tensors for its modules_to_save ({}); those of the base model are kept",
+                                    adapters_[adapter].label, first_names(wanted)));
   }
   return {std::ssize(parts.pairs), std::ssize(parts.saved)};
 }

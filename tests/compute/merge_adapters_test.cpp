@@ -383,6 +383,19 @@ TEST(AdapterConfig, TheTaskOrTheClassShowsWhetherTheModelHasAHead) {
   }
 }
 
+TEST(MergeAdapters, WarnsOfModulesToSaveWithoutTensors) {
+  const std::string config = R"({"peft_type": "LORA", "lora_alpha": 6, "modules_to_save": ["classifier", "m.head"]})";
+  const auto warnings = [&](bool has_head) {
+    Stored base = weights("m.q.weight", {2, 3}), adapter = pair("m.q", {1, 3}, {2, 1});
+    base.add("m.head.weight", kF32, {2, 2}, numbers(4, 1));
+    if (has_head) adapter.add("base_model.model.m.head.weight", kF32, {2, 2}, numbers(4, 2));
+    return merged(std::move(base), std::move(adapter), config)->catalog().warnings;
+  };
+  EXPECT_EQ(warnings(false), std::vector<std::string>{"x has no tensors for its modules_to_save (classifier, m.head); "
+                                                      "those of the base model are kept"});
+  EXPECT_TRUE(warnings(true).empty());
+}
+
 TEST(AdapterConfig, MalformedOnesAreRefused) {
   const auto code = [](const std::string& text) {
     try {
@@ -394,7 +407,10 @@ TEST(AdapterConfig, MalformedOnesAreRefused) {
   };
   for (const char* text : {"", "[]", "{", R"({"peft_type": "LORA"})", R"({"peft_type": "LORA", "lora_alpha": "8"})",
                            R"({"peft_type": "LORA", "lora_alpha": 8, "use_dora": 1})",
-                           R"({"peft_type": "LORA", "lora_alpha": 8, "alpha_pattern": {"q": null}})"}) {
+                           R"({"peft_type": "LORA", "lora_alpha": 8, "alpha_pattern": {"q": null}})",
+                           R"({"peft_type": "LORA", "lora_alpha": 8, "alpha_pattern": [["q", 4]]})",
+                           R"({"peft_type": "LORA", "lora_alpha": 8, "target_parameters": "q"})",
+                           R"({"peft_type": "LORA", "lora_alpha": 8, "modules_to_save": {"q": 1}})"}) {
     EXPECT_EQ(code(text), ErrorCode::kCorruption) << text;
   }
   EXPECT_EQ(code("{}"), ErrorCode::kUnsupported);
