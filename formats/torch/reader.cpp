@@ -212,10 +212,11 @@ DataFiles from_folder(const SourceStore& store, const std::string& folder, Findi
     std::ranges::copy_if(names, std::back_inserter(files.names), is_part_name);
     return files;
   }
-  throw Error(ErrorCode::kNotFound, has_parts ? "the folder contains parts of a checkpoint, but not their index"
-                                              : "the folder contains no pytorch_model.bin")
-      .in_file(join_path(folder, has_parts ? kUsualIndex : kSingle))
-      .of_kind(FindingKind::kMissingFile);
+  Error error(ErrorCode::kNotFound, has_parts ? "the folder contains parts of a checkpoint, but not their index"
+                                              : "the folder contains no pytorch_model.bin");
+  error.in_file(join_path(folder, has_parts ? kUsualIndex : kSingle)).of_kind(FindingKind::kMissingFile);
+  if (has_parts) error.hint("fetch the index, or repair the checkpoint, which rebuilds it from the parts");
+  throw Error(error);
 }
 
 }  // namespace

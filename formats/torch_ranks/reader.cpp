@@ -451,7 +451,9 @@ class RanksReader final : public torch_save::SavedReader, public RankGroupSource
           Error(ErrorCode::kCorruption, fmt::format("{} and {} contain different names", first, other))
               .in_file(other)
               .of_kind(FindingKind::kMixedSave)
-              .because("per-rank files contain the same names; parts of one checkpoint have an index beside them"));
+              .because("per-rank files contain the same names; parts of one checkpoint have an index beside them")
+              .hint("if each file has a part of one model, convert each to a safetensors file in one folder, which "
+                    "needs no index"));
     }
   }
 

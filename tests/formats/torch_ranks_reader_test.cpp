@@ -479,7 +479,10 @@ TEST(TorchRanksReader, PlainFilesOfDifferentNamesAreNoCheckpoint) {
   RankFileMaker other;
   other.put("v", other.floats({2}, {0, 1}));
   folder.put("slice.1.pt", other);
-  expect_error(ErrorCode::kCorruption, "slice.0.pt and slice.1.pt contain different names", [&] { folder.open(); });
+  const Error error = error_of([&] { folder.open(); });
+  EXPECT_EQ(error.code(), ErrorCode::kCorruption);
+  EXPECT_THAT(error.what(), HasSubstr("slice.0.pt and slice.1.pt contain different names"));
+  EXPECT_THAT(error.hint(), HasSubstr("convert each to a safetensors file"));
 }
 
 // --- Detection ---

@@ -478,6 +478,7 @@ TEST_F(TorchFolder, PartsWithoutTheirIndexAreNotFound) {
   const Error error = error_of(files_, "/parts");
   EXPECT_EQ(error.code(), ErrorCode::kNotFound);
   EXPECT_THAT(error.what(), HasSubstr("not their index"));
+  EXPECT_THAT(error.hint(), HasSubstr("repair the checkpoint"));
 }
 
 }  // namespace
