@@ -89,10 +89,13 @@ std::vector<std::string> other_names(const SourceStore& store, const std::string
 }
 
 /// The safetensors files that the loader of a model's folder opens: the folder, an index, or one file. Empty if it
-/// opens none, or if the folder has only the index of files that were not downloaded.
-std::string loaded_weights(const SourceStore& store, const std::string& folder, Loader loader) {
+/// opens none, or if the folder has only the index of files that were not downloaded. Without files that the loader
+/// knows, those of the source are not compared with themselves and the files beside them.
+std::string loaded_weights(const SourceStore& store, const std::string& folder, Loader loader,
+                           const std::vector<std::string>& source) {
   const std::vector<LoaderFiles> sets = loader_files(store.list(folder), loader);
-  if (sets.empty()) return folder;
+  const auto is_inside = [&](const std::string& path) { return parent_path(path) == folder; };
+  if (sets.empty()) return std::ranges::any_of(source, is_inside) ? std::string() : folder;
   const LoaderFiles& set = sets.front();
   if (set.suffix != kSafetensorsSuffix) return {};
   if (set.index.empty()) {
@@ -171,7 +174,7 @@ std::unique_ptr<Reader> ModelExport::open_reference() {
   const bool is_source = taken_.place == folder_.path || taken_.paths.front() == folder_.path;
   if (folder_.path.empty() || is_source) return nullptr;
   const Loader loader = config_.is_diffusers ? Loader::kDiffusers : Loader::kTransformers;
-  const std::string weights = loaded_weights(store_, folder_.path, loader);
+  const std::string weights = loaded_weights(store_, folder_.path, loader, taken_.paths);
   if (weights.empty()) return nullptr;
   const Source reference{&store_, {weights}};
   const Format& of_reference = loader_format(kSafetensorsSuffix);

@@ -72,6 +72,23 @@ void refuse_model_with_adapter(const std::string& folder, const std::vector<std:
   refuse_several_files(folder, {first_file(models.front()), first_file(adapters.front())});
 }
 
+/// Parts of a model that no loader opens by their names without an index, such as torchtune's
+/// ft-model-00001-of-00002.safetensors, may be meant instead of the adapter beside them.
+void refuse_parts_with_adapter(const std::string& folder, const std::vector<std::string>& names,
+                               const LoaderFiles& set) {
+  const std::vector<LoaderFiles> adapters = loader_files(names, Loader::kPeft);
+  if (adapters.empty() || adapters.front().stem != set.stem) return;
+  std::vector<FoundCheckpoint> found;
+  for (const hf_index::CountedSet& parts : hf_index::counted_sets(names, kSafetensorsSuffix)) {
+    if (parts.base.starts_with(set.stem)) continue;
+    found.push_back({FoundCheckpoint::Kind::kFiles, join_path(folder, parts.pattern())});
+    for (const std::string& name : parts.names) found.back().files.push_back(join_path(folder, name));
+  }
+  if (found.empty()) return;
+  found.push_back({FoundCheckpoint::Kind::kFile, join_path(folder, first_file(set))});
+  refuse_several(folder, found);
+}
+
 /// If sets differ in their variants, only the user knows which one to take.
 void check_variants(const std::string& folder, const std::vector<LoaderFiles>& sets) {
   if (sets.front().variant.empty()) return;
@@ -103,6 +120,7 @@ std::optional<TakenSource> take_loaded(const SourceStore& store, const std::stri
   if (auto error = foreign_look_alike(source)) throw Error(*error);
   refuse_model_with_adapter(folder, names);
   check_variants(folder, sets);
+  refuse_parts_with_adapter(folder, names, sets.front());
   const LoaderFiles& set = sets.front();
   TakenSource taken;
   taken.label = taken.place = folder;

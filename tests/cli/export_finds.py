@@ -358,6 +358,20 @@ class Adapters(ExportTest):
         self.assertIn("--exclude '**.OTHER**'", error["hint"])
         self.assertLess(len(json.dumps(error)), 2000)
 
+    def test_parts_without_an_index_beside_an_adapter_are_a_line_away(self):
+        """The names of torchtune, which no loader opens without their index."""
+        write(self.dir / "run/adapter_model.safetensors", {"base_model.model.q.lora_A.weight": [1], "base_model.model.q.lora_B.weight": [1]})
+        for number in 1, 2:
+            write(self.dir / f"run/ft-model-0000{number}-of-00002.safetensors", {f"w{number}": [1]})
+        for config in "adapter_config.json", "config.json":
+            (self.dir / "run" / config).write_text("{}")
+            error = self.export("run", "-o", "out", code=2)
+            self.assertIn("run/ft-model-*-of-00002.safetensors -o out", error["hint"])
+            self.assertIn("run/adapter_model.safetensors -o out", error["hint"])
+        parts = sorted((self.dir / "run").glob("ft-*"))
+        self.export(*parts, "-o", "out")
+        self.assertEqual(names(self.dir / "out"), ["w1", "w2"])
+
     def test_an_adapter_beside_a_model_is_another_thing(self):
         for name in ("model.safetensors", "adapter_model.safetensors"):
             write(self.dir / "both" / name, {"a": [1]})
