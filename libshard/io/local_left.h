@@ -13,9 +13,10 @@
 
 namespace shard {
 
-/// Notes are in the sibling, next to the future DST and its companion.
+/// Notes are in the sibling, next to the future DST and its companion. Their names are short, and begin with a different
+/// byte from DST's.
 inline std::string note_file(const std::string& destination, std::string_view note) {
-  return destination + ".note." + std::string(note);
+  return (destination.starts_with('~') ? "-note." : "~note.") + std::string(note);
 }
 /// The limits in bytes: on a note and on all notes that are read at once, and on the begin of a note, which identifies
 /// its job.

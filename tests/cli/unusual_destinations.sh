@@ -51,6 +51,11 @@ for bytes in 200 201 232 240 255; do
   expect 0 diff m.safetensors $name
   rm $name
 done
+model large.safetensors $((10 << 20)) # It keeps a journal.
+expect 0 gather large.safetensors -o $name
+expect 0 gather large.safetensors -o $name --force --resume
+expect 0 diff large.safetensors $name
+rm $name
 folder=$(printf '%0255d' 7)
 expect 0 split m.safetensors -o $folder --shards 2
 expect 0 split m.safetensors -o $folder --shards 2 --force --resume

@@ -16,7 +16,7 @@ from build import sparse  # noqa: E402
 
 resume.TOOL = SHARDCTL
 MIB = 1 << 20
-NOTE = "out.safetensors.note.journal.{:06}.0"
+NOTE = "~note.journal.{:06}.0"
 
 
 class LeftFolder(unittest.TestCase):
