@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <malloc.h>
+#include <poll.h>
 #include <pthread.h>
 #include <unistd.h>
 
@@ -86,8 +87,9 @@ void SignalWatch::wait() {
   }
 }
 
-/// A stream buffer over a file descriptor. Unlike standard streams it remembers why a write failed. It is unbuffered,
-/// because TextSink buffers, and it does not close the descriptor.
+/// A stream buffer over a file descriptor. Unlike standard streams it remembers why a write failed, and waits for the
+/// reader of a pipe that another process has set to O_NONBLOCK. It is unbuffered, because TextSink buffers, and it does
+/// not close the descriptor.
 class DescriptorBuffer : public std::streambuf {
  public:
   explicit DescriptorBuffer(int descriptor) : descriptor_(descriptor) {}
@@ -103,6 +105,11 @@ class DescriptorBuffer : public std::streambuf {
     while (done < bytes) {
       const ssize_t written = write(descriptor_, data + done, static_cast<std::size_t>(bytes - done));
       if (written < 0 && errno == EINTR) continue;
+      if (written < 0 && errno == EAGAIN) {
+        pollfd room{.fd = descriptor_, .events = POLLOUT, .revents = 0};
+        poll(&room, 1, -1);
+        continue;
+      }
       if (written < 0) {
         if (error_ == 0) error_ = errno;
         break;

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# A reader that closes the pipe is not a failure; a full disk behind stdout is one. Files do not take the place of closed
-# streams.
+# A reader that closes the pipe is not a failure, nor is a slow one of a pipe that does not block; a full disk behind stdout
+# is one. Files do not take the place of closed streams.
 . "$(dirname "$0")/common.sh"
 
 names=$(seq 1 20000 | sed 's/.*/"tensor.&":{"dtype":"U8","shape":[0],"data_offsets":[0,0]}/' | paste -sd,)
@@ -18,6 +18,21 @@ is_empty err
   [ "$code" = 6 ] || fail "exit $code on a full disk"
   holds err "cannot write to standard output"
 }
+
+# The reader may have set the pipe to O_NONBLOCK, as programs with event loops do.
+"$SHARDCTL" inspect many.safetensors >all
+python3 - "$SHARDCTL" >slow <<'END' || fail "a pipe that does not block"
+import os, subprocess, sys, time
+reading, writing = os.pipe()
+os.set_blocking(writing, False)
+process = subprocess.Popen([sys.argv[1], "inspect", "many.safetensors"], stdout=writing)
+os.close(writing)
+time.sleep(0.5)  # Longer than it takes to fill the pipe.
+with os.fdopen(reading, "rb") as pipe:
+    sys.stdout.buffer.write(pipe.read())
+sys.exit(process.wait())
+END
+cmp all slow || fail "lines are missing"
 
 # No file of the job gets the number of a closed stream, and with it what is printed.
 model m.safetensors 4096
