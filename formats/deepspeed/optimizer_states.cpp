@@ -23,10 +23,15 @@ Value* without_keys(Arena& arena, const Value& mapping, std::span<const std::str
   });
 }
 
-/// An integer, or that of an enum, which is a call with one argument.
-std::int64_t integer(const Value& value, std::string_view what) {
+/// A stage: an integer, ZeroStageEnum(2), or getattr(ZeroStageEnum, 'gradients') as Python 3.11.0 to 3.11.3 pickle it.
+std::int64_t stage_number(const Value& value) {
+  static constexpr std::array<std::string_view, 4> kMembers{"disabled", "optimizer_states", "gradients", "weights"};
+  if (value.is_call_of("builtins", "getattr") && value.items().size() == 2) {
+    const std::string_view member = pickle::string(*value.items()[1], "zero_stage");
+    return std::ranges::find(kMembers, member) - kMembers.begin();
+  }
   const bool is_enum = value.kind == ValueKind::kCall && value.items().size() == 1;
-  return pickle::natural(is_enum ? *value.items().front() : value, what);
+  return pickle::natural(is_enum ? *value.items().front() : value, "zero_stage");
 }
 
 /// The number in a 0-d tensor, which is not distributed over ranks; null for other tensors and dtypes.
@@ -88,7 +93,7 @@ class OptimizerReader {
                                                             "param_shapes"};
 
   void read_stage(const Value& zero) {
-    if (const Value* stage = find_value(zero, "zero_stage")) states_.stage = integer(*stage, "zero_stage");
+    if (const Value* stage = find_value(zero, "zero_stage")) states_.stage = stage_number(*stage);
     if (states_.stage && (*states_.stage < 1 || *states_.stage > 3)) {
       throw malformed("zero_stage", "it is not 1, 2 or 3").found(*states_.stage);
     }

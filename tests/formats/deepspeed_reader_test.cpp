@@ -163,6 +163,23 @@ TEST_F(OtherForms, WithoutAStageAsOfBf16Optimizer) {
   expect_the_same();
 }
 
+/// Sets the stage to getattr(ZeroStageEnum, `member`).
+std::function<void(Arena&, Value&)> stage_by_name(std::string_view member) {
+  return [member](Arena& arena, Value& root) {
+    const std::array<Value*, 2> arguments{make_global(arena, "deepspeed.runtime.zero.config", "ZeroStageEnum"),
+                                          make_string(arena, member)};
+    Value* const stage = make_call(arena, make_global(arena, "builtins", "getattr"), arguments);
+    set(*find_key(root, "optimizer_state_dict"), "zero_stage", stage);
+  };
+}
+
+TEST_F(OtherForms, StageByNameAsOfPython3110) {
+  edit_optimizers(stage_by_name("optimizer_states"));
+  expect_the_same();
+  edit_optimizers(stage_by_name("disabled"));
+  expect_refused(ErrorCode::kCorruption, FindingKind::kBadPickle, "zero_stage: it is not 1, 2 or 3");
+}
+
 TEST_F(OtherForms, WithoutShapesTheMappingsTellTheOrder) {
   edit(kStage1Model, [](Arena& arena, Value& root) { set(root, "param_shapes", make_value(arena, ValueKind::kNone)); });
   edit_optimizers(forget_stage);
