@@ -57,6 +57,9 @@ constexpr std::array kOfModule{
     KnownName{"W_q", Role::kWeight, kIsWeight | kNeedsPair},
     KnownName{"scale", Role::kScale, kPairs},
     KnownName{"zero", Role::kZeroPoint, 0},
+    KnownName{"scale_q", Role::kScale, kPairs},
+    KnownName{"zero_q", Role::kZeroPoint, kPairs},
+    KnownName{"zero_scale", Role::kScale, kPairs},
     // ComfyUI.
     KnownName{"scale_weight", Role::kScale, kPairs},
     KnownName{"scale_input", Role::kActivationScale, 0},

@@ -102,6 +102,16 @@ bool choose_grid(std::span<const std::int64_t> weight, std::span<const std::int6
   }
   if (weight.size() < 2) return false;
   if (numbers == codes.slices && (scales.size() == 1 || scales.back() == 1)) return true;
+  // A scale per output channel of a convolution.
+  const bool is_of_first = numbers == weight[0] && (scales.size() == 1 || scales.size() == weight.size());
+  if (weight.size() >= 4 && is_of_first && scales[0] == numbers) {
+    codes.columns =
+        checked_mul(checked_mul(codes.slices / std::max<std::int64_t>(1, weight[0]), codes.rows), codes.columns);
+    codes.rows = weight[0];
+    codes.slices = 1;
+    grid = {1, std::max<std::int64_t>(1, codes.columns)};
+    return true;
+  }
   const std::vector<std::int64_t> shape = with_dims(scales, weight.size(), codes.rows, codes.columns);
   if (shape.empty()) return false;
   const std::optional<BlockGrid> found =

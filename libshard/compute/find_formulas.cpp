@@ -110,11 +110,12 @@ class ModuleFormula {
   }
 
   Error wrong(std::uint32_t tensor, std::string_view what) const {
-    return Error(ErrorCode::kCorruption, fmt::format("cannot dequantize '{}': {}", module_.name, what))
-        .of_tensor(at(tensor).name)
-        .of_kind(FindingKind::kShapeMismatch)
-        .because(fmt::format("its form is {}", quantized_form_name(module_.form)))
-        .found(fmt::format("{} {}", dtype_name(at(tensor).dtype), to_string(at(tensor).shape.span())));
+    Error error(ErrorCode::kCorruption, fmt::format("cannot dequantize '{}': {}", module_.name, what));
+    error.of_tensor(at(tensor).name).of_kind(FindingKind::kShapeMismatch);
+    error.because(fmt::format("its form is {}", quantized_form_name(module_.form)));
+    error.found(fmt::format("{} {}", dtype_name(at(tensor).dtype), to_string(at(tensor).shape.span())));
+    if (!facts_.is_quantized) error.hint("copy the model's config.json to the folder of the source");
+    return error;
   }
 
   Error unsupported(std::string_view what) const { return no_formula(module_.form, module_.name, weight().name, what); }
@@ -339,27 +340,12 @@ class ModuleFormula {
   /// \returns the size, or 1 if it is unknown
   std::int64_t set_groups(std::int64_t all, std::int64_t groups) {
     codes_.groups = groups;
-    codes_.group_size = find_group_size(all, groups);
+    codes_.group_size = stated_.size_of_groups(codes_.codes.bits, all, groups);
     if (codes_.group_size == 0 && group_index_ == kNone) {
       throw wrong(scale_, "the size of its groups is unknown")
           .expected(fmt::format("one stated size that divides {} codes into {} groups", all, groups));
     }
     return std::max<std::int64_t>(1, codes_.group_size);
-  }
-
-  /// The stated size that gives this number of groups, of which the last one may be short; otherwise that of equal
-  /// groups. 0: neither, or several sizes.
-  std::int64_t find_group_size(std::int64_t all, std::int64_t groups) const {
-    if (groups == 1) return std::max<std::int64_t>(1, all);
-    std::int64_t size = 0;
-    for (const QuantizationScheme& scheme : facts_.schemes) {
-      const std::int64_t stated = scheme.group_size.value_or(0);
-      if (!scheme.allows_bits(codes_.codes.bits) || stated < 1 || ceil_div(all, stated) != groups) continue;
-      if (size != 0 && size != stated) return 0;
-      size = stated;
-    }
-    if (size == 0 && all % groups == 0) size = all / groups;
-    return size;
   }
 
   void state_shape(const std::vector<std::int64_t>& shape) {
@@ -451,6 +437,9 @@ class ModuleFormula {
     codes_.codes.packing = Packing::kDownColumn;
     check_matrix(zeros_, codes_.groups, ceil_div(checked_mul(packed[1], bits), kPackedWordBits));
     if (at(zeros_).dtype != DType::kInt32) throw wrong(zeros_, kWrongDtype).found(dtype_name(at(zeros_).dtype));
+    if (!facts_.is_quantized) {
+      throw wrong(zeros_, "no configuration states the version of GPTQ, which decides on zero points");
+    }
     const bool is_second_version = std::ranges::any_of(
         facts_.schemes, [](const QuantizationScheme& scheme) { return scheme.format == "gptq_v2"; });
     codes_.zeros = ZeroPoints{{Leaf{zeros_}, bits, Packing::kAlongRow}, !is_second_version};

@@ -142,6 +142,19 @@ int StatedSchemes::bits_of_groups(std::int64_t columns, std::int64_t group_colum
   return bits >= 1 && bits <= 8 ? static_cast<int>(bits) : 0;
 }
 
+std::int64_t StatedSchemes::size_of_groups(int bits, std::int64_t all, std::int64_t groups) const {
+  if (groups == 1) return std::max<std::int64_t>(1, all);
+  std::int64_t size = 0;
+  for (const QuantizationScheme& scheme : facts_.schemes) {
+    const std::int64_t stated = scheme.group_size.value_or(0);
+    if (!scheme.allows_bits(bits) || stated < 1 || ceil_div(all, stated) != groups) continue;
+    if (size != 0 && size != stated) return 0;
+    size = stated;
+  }
+  if (size == 0 && all % groups == 0) size = all / groups;
+  return size;
+}
+
 std::string StatedSchemes::contradiction_of_blocks(const ScaledCodes& codes) const {
   const BlockGrid& grid = codes.scales.grid;
   const Matrices all{1, codes.rows, codes.columns};

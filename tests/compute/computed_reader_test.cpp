@@ -418,9 +418,9 @@ TEST(Dequantized, AGroupIndexNeedsNoStatedSizeUnlessItIsNotFilledIn) {
   std::vector<std::int32_t> index(kUnevenIn);
   for (std::size_t i = 0; i < index.size(); ++i) index[i] = static_cast<std::int32_t>(i / 128);
   Stored filled = uneven_gptq(index);
-  expect_uneven(*opened(filled));
+  expect_uneven(*opened(filled, {.is_quantized = true}));
   Stored unset = uneven_gptq(std::vector(kUnevenIn, -1));
-  EXPECT_THROW(test::read_tensor(*opened(unset), "a.weight"), Error);
+  EXPECT_THROW(test::read_tensor(*opened(unset, {.is_quantized = true}), "a.weight"), Error);
 }
 
 TEST(Dequantized, AGroupIndexThatIsPartlyFilledInIsRefused) {
@@ -450,7 +450,7 @@ TEST(ComputedReader, ReadsEachStoredByteOnce) {
     stored.add("a.scales", kF16, {kIn / 128, kOut}, ones);
     auto inner = stored.reader();
     const test::StoredReader& counted = *inner;
-    const auto reader = dequantized(std::move(inner), kBf16, {});
+    const auto reader = dequantized(std::move(inner), kBf16, {.is_quantized = true});
     const auto bytes = reader->bytes_of(reader->catalog().stored_of(reader->catalog().tensors[0]).storage);
     Bytes out(300 << 10);
     for (std::int64_t at = 0; at < bytes->size(); at += std::ssize(out)) {

@@ -227,6 +227,10 @@ const std::vector<Wrong> kWrong{
      {{"a.qweight", kI32, {4, 8}}, {"a.scales", kF16, {1, 8}}, {"a.qzeros", kI32, {1, 1}}, {"a.g_idx", kI32, {24}}},
      ErrorCode::kCorruption,
      "a.qweight"},
+    {"GPTQ of an unknown version",
+     {{"a.qweight", kI32, {8, 8}}, {"a.qzeros", kI32, {2, 1}}, {"a.scales", kF16, {2, 8}}},
+     ErrorCode::kCorruption,
+     "a.qzeros"},
     {"uneven groups whose size is not stated",
      {{"a.qweight", kI32, {40, 8}}, {"a.scales", kF16, {3, 8}}, {"a.qzeros", kI32, {3, 1}}},
      ErrorCode::kCorruption,
@@ -391,6 +395,20 @@ TEST(FindFormulas, RefusesByNameInsteadOfGuessing) {
   }
 }
 
+/// A convolution, whose last two dimensions are those of its kernel.
+TEST(FindFormulas, ConvolutionsMayHaveAScalePerOutputChannel) {
+  for (const Numbers& shape : {Numbers{2, 1, 1, 1}, Numbers{2}}) {
+    for (const DType dtype : {kF8, kI8}) {
+      Stored stored;
+      stored.add("a.weight", dtype, {2, 1, 1, 2}, std::vector<std::uint8_t>(4, dtype == kF8 ? 0x38 : 1));  // 1
+      stored.add("a.weight_scale", kF32, shape, std::vector<float>{1, 2});
+      const auto reader = dequantized(stored.reader(), kBf16, {});
+      EXPECT_EQ(reader->catalog().tensors[0].shape.size(), 4);
+      EXPECT_EQ(test::read_bfloat16(*reader, "a.weight"), (std::vector<float>{1, 1, 2, 2}));
+    }
+  }
+}
+
 TEST(FindFormulas, ExponentsThatAreNanAreFoundWhenTheyAreRead) {
   Stored stored;
   stored.add("a.weight_packed", kU8, {1, 32}, Bytes(32));
@@ -516,7 +534,7 @@ TEST(FindFormulas, NamesOfResultsAreThoseOfPlainWeights) {
                             {"d.gate", kF8, {2, 4, 4}},
                             {"d.gate_scale_inv", kF32, {2, 1, 1}},
                             {"e.k_scale", kF32, {1}}});
-  const auto reader = dequantized(stored.reader(), kBf16, {});
+  const auto reader = dequantized(stored.reader(), kBf16, kQuantized);
   std::vector<std::string> names;
   for (const Tensor& tensor : reader->catalog().tensors) names.emplace_back(tensor.name);
   EXPECT_EQ(names, (std::vector<std::string>{"a.weight", "b.weight", "c.gate", "d.gate"}));
