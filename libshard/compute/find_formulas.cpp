@@ -226,7 +226,7 @@ class ModuleFormula {
   void check_count(std::uint32_t tensor, std::int64_t wanted) const {
     need(tensor, "its scales are");
     if (checked_numel(at(tensor).shape) == wanted) return;
-    throw wrong(tensor, "the number of scales does not fit the weight").expected(fmt::format("{} numbers", wanted));
+    throw wrong(tensor, "its number of elements does not fit the weight").expected(fmt::format("{} numbers", wanted));
   }
 
   /// The second level of scales: one number, or one per slice. `divides`: scales are divided by it.
@@ -553,32 +553,38 @@ void add_module(const Search& search, const QuantizedModule& module, Computation
   out.formulas.push_back(ModuleFormula(search, module).make(search.dtype));
 }
 
+/// Adds the file of the error's tensor.
+Error& in_its_file(Error& error, const Catalog& catalog) {
+  const Tensor* const tensor = catalog.find(error.tensor());
+  return tensor != nullptr && tensor->chunk_count > 0 ? error.in_file(catalog.file_of(*tensor).path) : error;
+}
+
 }  // namespace
 
 Computation find_formulas(const Catalog& catalog, DType dtype, const QuantizationFacts& facts, const ReadSmall& read,
-                          Findings& findings) {
+                          Findings& findings) try {
   const Search search{catalog, find_quantized(catalog, facts), dtype, facts, StatedSchemes(facts), read};
   Computation found;
   for (const std::uint32_t index : search.part.lone_floats) {
     const Tensor& tensor = catalog.tensors[index];
-    findings.report(
-        Error(ErrorCode::kCorruption, fmt::format("cannot dequantize '{}': its scales are missing", tensor.name))
-            .of_tensor(tensor.name)
-            .of_kind(FindingKind::kGap)
-            .found(dtype_name(tensor.dtype)));
+    Error error(ErrorCode::kCorruption, fmt::format("cannot dequantize '{}': its scales are missing", tensor.name));
+    error.of_tensor(tensor.name).of_kind(FindingKind::kGap).found(dtype_name(tensor.dtype));
+    findings.report(in_its_file(error, catalog));
     found.dropped.push_back(index);
   }
   for (const QuantizedModule& module : search.part.modules) {
     try {
       add_module(search, module, found);
-    } catch (const Error& error) {
+    } catch (Error& error) {
       if (error.code() != ErrorCode::kCorruption) throw;
-      findings.report(error);
+      findings.report(in_its_file(error, catalog));
     }
   }
   if (facts.is_quantized) refuse_unknown_codes(catalog, search.part, search.stated);
   join_tied(catalog, found.formulas);
   return found;
+} catch (Error& error) {
+  throw Error(in_its_file(error, catalog));
 }
 
 }  // namespace shard

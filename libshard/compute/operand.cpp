@@ -6,11 +6,11 @@
 namespace shard {
 
 Operand::Operand(Readers readers, const Leaf& leaf)
-    : tensor_(readers[leaf.reader]->catalog().tensors[leaf.tensor]),
+    : catalog_(readers[leaf.reader]->catalog()),
+      tensor_(catalog_.tensors[leaf.tensor]),
       elements_(checked_numel(tensor_.shape)),
       element_bytes_(element_bytes(tensor_.dtype)),
-      reader_(readers[leaf.reader]->catalog(), *readers[leaf.reader], leaf.tensor, progress_, throwing_findings(),
-              &pool_) {}
+      reader_(catalog_, *readers[leaf.reader], leaf.tensor, progress_, throwing_findings(), &pool_) {}
 
 std::span<const std::byte> Operand::read(std::int64_t begin, std::int64_t end) {
   if (begin < begin_ || end > end_) {
@@ -26,6 +26,12 @@ std::span<const std::byte> Operand::read(std::int64_t begin, std::int64_t end) {
 
 void Operand::read_floats(std::int64_t begin, std::span<float> out) {
   cast(dtype(), read(begin, begin + std::ssize(out)), DType::kFloat32, std::as_writable_bytes(out));
+}
+
+Error Operand::wrong(const std::string& what, FindingKind kind) const {
+  Error error(ErrorCode::kCorruption, what);
+  if (tensor_.chunk_count > 0) error.in_file(catalog_.file_of(tensor_).path);
+  return error.of_tensor(tensor_.name).of_kind(kind);
 }
 
 }  // namespace shard

@@ -6,9 +6,11 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "libshard/compute/values.h"
+#include "libshard/core/error.h"
 #include "libshard/exec/buffer_pool.h"
 #include "libshard/exec/tensor_reader.h"
 
@@ -26,8 +28,11 @@ class Operand {
   std::span<const std::byte> read(std::int64_t begin, std::int64_t end);
   /// Reads elements from `begin` on into `out`, as float32.
   void read_floats(std::int64_t begin, std::span<float> out);
+  /// kCorruption about its content.
+  Error wrong(const std::string& what, FindingKind kind) const;
 
  private:
+  const Catalog& catalog_;
   const Tensor& tensor_;
   std::int64_t elements_, element_bytes_;
   Progress progress_;

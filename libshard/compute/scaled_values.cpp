@@ -137,9 +137,8 @@ class PackedMatrix {
 };
 
 Error bad_scale(const Operand& operand, std::int64_t index) {
-  return Error(ErrorCode::kCorruption, fmt::format("scale {} of '{}' is NaN", index, operand.tensor().name))
-      .of_tensor(operand.tensor().name)
-      .of_kind(FindingKind::kShapeMismatch)
+  return operand
+      .wrong(fmt::format("scale {} of '{}' is NaN", index, operand.tensor().name), FindingKind::kShapeMismatch)
       .expected("an exponent from 0 to 254")
       .found(255);
 }
@@ -320,9 +319,9 @@ class ScaledValues final : public Values {
     std::vector<std::int64_t> found(wanted.size());
     cast(operand.dtype(), operand.read(0, std::ssize(wanted)), DType::kInt64, std::as_writable_bytes(std::span(found)));
     if (found == wanted) return;
-    throw Error(ErrorCode::kCorruption, fmt::format("'{}' contradicts the shapes of its module", operand.tensor().name))
-        .of_tensor(operand.tensor().name)
-        .of_kind(FindingKind::kShapeMismatch)
+    throw operand
+        .wrong(fmt::format("'{}' contradicts the shapes of its module", operand.tensor().name),
+               FindingKind::kShapeMismatch)
         .expected(to_string(wanted))
         .found(to_string(found));
   }
@@ -370,35 +369,34 @@ class ScaledValues final : public Values {
 
   /// Reads the groups of the rows or columns [begin, end), and checks that they have scales.
   void load_indices(std::int64_t begin, std::int64_t end, std::vector<std::int32_t>& out) {
-    out.resize(static_cast<std::size_t>(end - begin));
-    cast(group_->dtype(), group_->read(begin, end), DType::kInt32, std::as_writable_bytes(std::span(out)));
-    constexpr std::int32_t kUnset = -1;  // In every entry of an index that was never filled in.
-    if (!first_index_) first_index_ = begin == 0 ? out.front() : read_index(0);
+    std::vector<std::int64_t> read(static_cast<std::size_t>(end - begin));
+    cast(group_->dtype(), group_->read(begin, end), DType::kInt64, std::as_writable_bytes(std::span(read)));
+    constexpr std::int64_t kUnset = -1;  // In every entry of an index that was never filled in.
+    if (!first_index_) first_index_ = begin == 0 ? read.front() : read_index(0);
     const bool is_unset = *first_index_ == kUnset;
-    const auto is_group = [&](std::int32_t index) {
+    const auto is_group = [&](std::int64_t index) {
       return is_unset ? index == kUnset : index >= 0 && index < codes_.groups;
     };
-    const auto wrong = std::ranges::find_if_not(out, is_group);
-    if (wrong != out.end()) {
+    const auto wrong = std::ranges::find_if_not(read, is_group);
+    if (wrong != read.end()) {
       throw bad_index("names a group that has no scales")
           .expected(is_unset ? "-1, like the first" : fmt::format("less than {}", codes_.groups))
           .found(*wrong);
     }
+    out.assign(read.begin(), read.end());
     if (!is_unset) return;
     if (codes_.group_size == 0) throw bad_index("is not filled in, and the size of its groups is unknown");
     fill_groups(out, begin, codes_.group_size);
   }
 
-  std::int32_t read_index(std::int64_t at) {
-    std::int32_t index = 0;
-    cast(group_->dtype(), group_->read(at, at + 1), DType::kInt32, std::as_writable_bytes(std::span(&index, 1)));
+  std::int64_t read_index(std::int64_t at) {
+    std::int64_t index = 0;
+    cast(group_->dtype(), group_->read(at, at + 1), DType::kInt64, std::as_writable_bytes(std::span(&index, 1)));
     return index;
   }
 
   Error bad_index(std::string_view what) const {
-    return Error(ErrorCode::kCorruption, fmt::format("'{}' {}", group_->tensor().name, what))
-        .of_tensor(group_->tensor().name)
-        .of_kind(FindingKind::kOutOfBounds);
+    return group_->wrong(fmt::format("'{}' {}", group_->tensor().name, what), FindingKind::kOutOfBounds);
   }
 
   void load_row_groups() {
@@ -459,7 +457,7 @@ class ScaledValues final : public Values {
   std::optional<PackedMatrix> zeros_;
   std::uint32_t word_of_ones_ = 0;  ///< A word whose codes are all 1, if it is added to those of `zeros_`.
   std::optional<Operand> group_;
-  std::optional<std::int32_t> first_index_;  ///< The first entry of `group_`, once it was read.
+  std::optional<std::int64_t> first_index_;  ///< The first entry of `group_`, once it was read.
   std::vector<std::int32_t> group_of_row_,
       index_of_column_;  ///< The first for rows that were taken; the second for all columns.
   Part taken_, loaded_;  ///< Ranges of codes and of the grid.

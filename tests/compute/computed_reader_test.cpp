@@ -434,6 +434,12 @@ TEST(Dequantized, AGroupIndexThatIsPartlyFilledInIsRefused) {
   }
 }
 
+TEST(Dequantized, AGroupThatFitsOnlyInItsLowerBitsIsRefused) {
+  Stored stored = uneven_gptq({});
+  stored.add("a.g_idx", kI64, {kUnevenIn}, std::vector<std::int64_t>(kUnevenIn, std::int64_t{1} << 32));
+  EXPECT_THROW(test::read_tensor(*opened(stored, kGroupsOf128), "a.weight"), Error);
+}
+
 /// Tensors of several tiles, of which each stored byte is to be read once.
 TEST(ComputedReader, ReadsEachStoredByteOnce) {
   Random random(8);

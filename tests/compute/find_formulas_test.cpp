@@ -376,6 +376,7 @@ TEST(FindFormulas, ASinkThatCollectsReceivesEachModule) {
   CollectedFindings found;
   const auto reader = dequantized(stored.reader(), kBf16, {}, found);
   ASSERT_EQ(found.all().size(), 2U);
+  for (const Error& each : found.all()) EXPECT_EQ(each.file(), "file0");
   EXPECT_EQ(found.all()[0].tensor(), "a.weight");
   EXPECT_EQ(found.all()[1].tensor(), "c.weight_scale_inv");
   ASSERT_EQ(reader->catalog().tensors.size(), 1U);
@@ -391,6 +392,7 @@ TEST(FindFormulas, RefusesByNameInsteadOfGuessing) {
     } catch (const Error& error) {
       EXPECT_EQ(error.code(), wrong.code) << wrong.title << ": " << error.what();
       EXPECT_EQ(error.tensor(), wrong.tensor) << wrong.title << ": " << error.what();
+      EXPECT_EQ(error.file(), "file0") << wrong.title;
     }
   }
 }
@@ -419,6 +421,7 @@ TEST(FindFormulas, ExponentsThatAreNanAreFoundWhenTheyAreRead) {
     FAIL();
   } catch (const Error& error) {
     EXPECT_EQ(error.code(), ErrorCode::kCorruption);
+    EXPECT_EQ(error.file(), "file0");
     EXPECT_THAT(error.what(), ::testing::HasSubstr("'a.weight_scale'"));
   }
 }
