@@ -1,5 +1,7 @@
 #include "libshard/compute/code_dtypes.h"
 
+#include "libshard/catalog/quantized.h"
+
 namespace shard {
 
 namespace {
@@ -16,10 +18,11 @@ bool fits_codes(const ScaledCodes& codes, DType dtype) {
     case CodeKind::kSigned:
       return dtype == DType::kInt8;
     case CodeKind::kFloat4:
-      return dtype_block(dtype).bytes == 1;
+      return dtype == DType::kUint8 || dtype == DType::kInt8 || dtype == DType::kFloat4E2m1fnX2;
     case CodeKind::kFloat8:
       return dtype_block(dtype).bytes == 1 && is_castable(dtype);
     case CodeKind::kBook:
+      return is_integer(dtype) || is_plain_float(dtype);
     case CodeKind::kOne:
       return dtype_block(dtype).elements == 1;
   }
@@ -49,7 +52,8 @@ std::optional<std::uint32_t> find_wrong_dtype(const Catalog& catalog, const Scal
   }
   if (codes.zeros) {
     const Leaf leaf = codes.zeros->codes.tensor;
-    if (!is_word(dtype_of(leaf)) && dtype_of(leaf) != DType::kInt8) return leaf.tensor;
+    const bool may_be_bytes = codes.zeros->codes.bits == 8 && codes.zeros->codes.packing == Packing::kAlongRow;
+    if (!is_word(dtype_of(leaf)) && !(may_be_bytes && dtype_of(leaf) == DType::kInt8)) return leaf.tensor;
   }
   if (!is_index(codes.row_group)) return codes.row_group->tensor;
   if (!is_index(codes.column_group)) return codes.column_group->tensor;

@@ -74,6 +74,7 @@ class ModuleFormula {
     if (group_index_ != kNone && !codes_.row_group && !codes_.column_group) throw unsupported("it has a group index");
     const bool has_two_levels = codes_.scales.second || codes_.scales.nested;
     if (second_ != kNone && !has_two_levels) throw unsupported("it has scales of two levels");
+    if (zeros_ != kNone && !codes_.zeros) throw unsupported("it has zero points");
     if (beside_ != kNone) throw unsupported(beside_weight_text(at(beside_).name));
     if (facts_.transforms_inputs) throw unsupported("the configuration states that the model rotates its inputs");
     if (const std::string text = stated_.contradiction(module_, codes_); !text.empty()) throw wrong(weight_, text);
@@ -113,12 +114,18 @@ class ModuleFormula {
     Error error(ErrorCode::kCorruption, fmt::format("cannot dequantize '{}': {}", module_.name, what));
     error.of_tensor(at(tensor).name).of_kind(FindingKind::kShapeMismatch);
     error.because(fmt::format("its form is {}", quantized_form_name(module_.form)));
-    error.found(fmt::format("{} {}", dtype_name(at(tensor).dtype), to_string(at(tensor).shape.span())));
+    error.found(text_of(at(tensor)));
     if (!facts_.is_quantized) error.hint("copy the model's config.json to the folder of the source");
     return error;
   }
 
-  Error unsupported(std::string_view what) const { return no_formula(module_.form, module_.name, weight().name, what); }
+  Error unsupported(std::string_view what) const {
+    return no_formula(module_.form, module_.name, weight().name, what).found(text_of(weight()));
+  }
+
+  static std::string text_of(const Tensor& tensor) {
+    return fmt::format("{} {}", dtype_name(tensor.dtype), to_string(tensor.shape.span()));
+  }
 
   /// \param reason  empty: none
   void refuse_if(const std::string& reason) const {
@@ -258,8 +265,7 @@ class ModuleFormula {
     if (kind == CodeKind::kSigned) {
       codes_.range_bits = stated_.bits_of_groups(codes_.columns, codes_.scales.grid.block_columns);
     }
-    if (zeros_ == kNone) return;
-    if (kind != CodeKind::kSigned || at(zeros_).dtype != DType::kInt8) throw unsupported("it has zero points");
+    if (zeros_ == kNone || kind != CodeKind::kSigned || at(zeros_).dtype != DType::kInt8) return;
     check_count(zeros_, checked_numel(scale().shape));
     codes_.zeros = ZeroPoints{{Leaf{zeros_}, 8, Packing::kAlongRow}};
   }
@@ -492,7 +498,7 @@ class ModuleFormula {
     codes_.codes.bits = 4;
     codes_.codes.packing = Packing::kHighFirst;
     codes_.book = Leaf{book_};
-    if (checked_numel(at(book_).shape) < 16) throw wrong(book_, "the code book is too short");
+    if (checked_numel(at(book_).shape) != 16) throw wrong(book_, "the code book has no 16 numbers");
     codes_.scales.grid = {1, block};
     check_count(scale_, ceil_div(numbers, block));
     if (second_ == kNone) return;

@@ -79,6 +79,7 @@ bool is_known_format(std::string_view method, std::string_view word) {
 StatedSchemes::StatedSchemes(const QuantizationFacts& facts) : facts_(facts) {
   for (const QuantizationScheme& scheme : facts.schemes) {
     if (!scheme.format.empty() && scheme.format != "mixed-precision") formats_.insert(scheme.format);
+    if (!scheme.strategy.empty()) strategies_.insert(scheme.strategy);
     if (scheme.bits) bits_.insert(*scheme.bits);
     if (scheme.group_size && *scheme.group_size > 0) sizes_.insert(*scheme.group_size);
   }
@@ -122,6 +123,13 @@ std::string StatedSchemes::contradiction(const QuantizedModule& module, const Sc
   }
   if (facts_.method == "compressed-tensors" && !formats_allow(formats_, module.form)) {
     return fmt::format("the configuration's format is '{}'", fmt::join(formats_, "' or '"));
+  }
+  if (facts_.method == "compressed-tensors") {
+    if (std::string text = contradiction_of_strategy(codes); !text.empty()) return text;
+  }
+  const bool is_mx = facts_.method == "mxfp8" || (formats_.size() == 1 && formats_.contains("mxfp8-quantized"));
+  if (is_mx && module.form == QuantizedForm::kFloat8 && codes.scales.grid != BlockGrid{1, 32}) {
+    return "it has no exponent for each 32 codes of a row, and the configuration states MXFP8";
   }
   if (std::string text = contradiction_of_parts(module, codes); !text.empty()) return text;
   if (module.form == QuantizedForm::kFloat8 && facts_.method == "fp8") return contradiction_of_blocks(codes);
@@ -168,6 +176,19 @@ std::string StatedSchemes::contradiction_of_blocks(const ScaledCodes& codes) con
   if (stated == nullptr) return {};
   return fmt::format("it has {} x {} scales, and the configuration states blocks of {} x {}", scales.rows,
                      scales.columns, stated->block[0], stated->block[1]);
+}
+
+std::string StatedSchemes::contradiction_of_strategy(const ScaledCodes& codes) const {
+  const auto [block_rows, block_columns] = codes.scales.grid;
+  const bool is_in_row = block_rows == 1, has_all_columns = block_columns >= codes.columns;
+  const auto fits = [&](std::string_view strategy) {
+    if (strategy == "tensor") return block_rows >= codes.rows && has_all_columns;
+    if (strategy == "channel") return is_in_row && has_all_columns;
+    return is_in_row || (strategy != "group" && strategy != "tensor_group");
+  };
+  if (strategies_.empty() || std::ranges::any_of(strategies_, fits)) return {};
+  return fmt::format("a scale is for {} x {} of its {} x {} codes, and the configuration's strategy is '{}'",
+                     block_rows, block_columns, codes.rows, codes.columns, fmt::join(strategies_, "' or '"));
 }
 
 std::string StatedSchemes::contradiction_of_numbers(const ScaledCodes& codes) const {

@@ -38,11 +38,12 @@ class StatedSchemes {
  private:
   std::string contradiction_of_blocks(const ScaledCodes& codes) const;
   std::string contradiction_of_numbers(const ScaledCodes& codes) const;
+  std::string contradiction_of_strategy(const ScaledCodes& codes) const;
   /// For codes without zero points, or without a group index.
   std::string contradiction_of_parts(const QuantizedModule& module, const ScaledCodes& codes) const;
 
   const QuantizationFacts& facts_;
-  std::set<std::string_view> formats_;
+  std::set<std::string_view> formats_, strategies_;
   std::set<std::int64_t> bits_, sizes_;  ///< The bits of a code and the codes of a group, in any scheme.
   HashSet<std::string_view> names_;
   PatternSets patterns_{RE2::ANCHOR_START};

@@ -60,6 +60,13 @@ TEST(QuantizationConfig, FormatsAreWordsAndNotVersionsOfTools) {
   EXPECT_EQ(format(R"("is_marlin_format": false)"), "");
 }
 
+TEST(QuantizationConfig, TheStrategyIsThatOfWeights) {
+  const QuantizationFacts found = facts(R"({"quantization_config": {"config_groups": {"group_0": {
+      "input_activations": {"strategy": "token"}, "weights": {"strategy": "channel"}}}}})");
+  ASSERT_EQ(found.schemes.size(), 1U);
+  EXPECT_EQ(found.schemes[0].strategy, "channel");
+}
+
 /// AutoRound stores zero points less 1 only in the form of AutoGPTQ.
 TEST(QuantizationConfig, PackingFormatsOfAutoRoundAreThoseOfGptqAndAwq) {
   const std::vector<std::pair<std::string, std::string>> formats{

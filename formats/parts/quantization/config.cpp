@@ -128,6 +128,7 @@ class Walk {
     if (name == "format" || name == "checkpoint_format" || (name == "version" && is_word)) scheme.format = found;
     if (name == "packing_format") scheme.format = format_of_packing(found);
     if (name == "is_marlin_format" && found == "true") scheme.format = "marlin";
+    if (name == "strategy") scheme.strategy = found;
     if (name == "data_type") scheme.numbers = found;
     if (name == "weight_scale_semantics" && found == "inverse") scheme.divides = true;
     if (found == "true" || found == "false") {
