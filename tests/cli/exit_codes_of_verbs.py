@@ -34,13 +34,15 @@ CASES |= {verb: {code: call.format(source) for code, source in READS.items()}
           for verb, call in SHOWS.items()}
 CASES["verify"][1] = "cut.safetensors"
 CASES["diff"] |= {1: "other.safetensors m.safetensors", 6: "@full other.safetensors m.safetensors"}
-CASES["digest"] = READS | {0: "m.safetensors", 2: "", 6: "@full m.safetensors"}
-CASES["cat"] = {code: f"{source} w" for code, source in READS.items()} | {0: "m.safetensors w", 2: "", 6: "@full m.safetensors w"}
+CASES["digest"] = READS | {0: "m.safetensors", 2: "", 5: "m.safetensors --log-file m.safetensors", 6: "@full m.safetensors"}
+CASES["cat"] = {code: f"{source} w" for code, source in READS.items()} | {
+    0: "m.safetensors w", 2: "", 5: "m.safetensors w --log-file m.safetensors", 6: "@full m.safetensors w"}
 CASES["map"] = {code: f"check hf-v5 {source}" for code, source in READS.items()} | {
-    0: "list", 1: "check unmatched.json m.safetensors", 2: "check", 6: "@full list"}
-CASES["env"] = {0: "", 2: "nonsense", 3: "--config absent", 6: "@full"}
+    0: "list", 1: "check unmatched.json m.safetensors", 2: "check", 5: "check hf-v5 m.safetensors --log-file m.safetensors", 6: "@full list"}
+CASES["env"] = {0: "", 2: "nonsense", 3: "--config absent", 5: "--config options.toml --log-file options.toml", 6: "@full"}
 CASES["version"] = CASES["env"]
-CASES["completion"] = {0: "bash", 2: "nonsense", 3: "bash --config absent", 6: "@full bash"}
+CASES["completion"] = {
+    0: "bash", 2: "nonsense", 3: "bash --config absent", 5: "bash --config options.toml --log-file options.toml", 6: "@full bash"}
 CASES["help"] = {0: "", 2: "nonsense", 6: "@full"}
 
 
@@ -82,6 +84,8 @@ class ExitCodes(unittest.TestCase):
             file.write(b"GGUF" + struct.pack("<IQQ", 3, 0, 0))
         with open("notes.txt", "w") as file:
             file.write("text\n")
+        with open("options.toml", "w") as file:
+            file.write("quiet = true\n")
         with open("unmatched.json", "w") as file:
             json.dump({"schema": "shardctl.layout/1", "name": "none", "rules": [{"id": "none", "logical": "x", "stored": "x", "optional": True}]}, file)
         for name in ("there", "there.pt", "there.safetensors"):

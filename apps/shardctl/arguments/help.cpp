@@ -131,9 +131,13 @@ std::vector<ExitCode> exit_codes(const Verb* verb) {
     codes.push_back({3, "--config: file not found or not readable"});
   }
   if (uses.sources) codes.push_back({4, "input damaged, inconsistent, in an unknown format, or unsafe to read"});
-  if (uses.target) codes.push_back({5, "output exists (use --force), or source and output overlap"});
-  if (!uses.target && uses.page)
+  if (uses.target) {
+    codes.push_back({5, "output exists (use --force), or source and output overlap"});
+  } else if (uses.page) {
     codes.push_back({5, "--html: the page exists and --force was not given, or the page is inside a source"});
+  } else if (verb->name != "help") {
+    codes.push_back({5, "--log-file: this command reads the file"});
+  }
   codes.push_back({6, "resources: disk full, memory limit, output not writable"});
   if (uses.ranks) codes.push_back({7, "launch or communication failure: a rank died or stopped responding"});
   if (uses.sources) codes.push_back({8, "valid request that this build or format does not support"});
