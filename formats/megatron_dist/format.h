@@ -29,7 +29,7 @@ std::unique_ptr<Reader> open(const Source& source, const OpenOptions& options);
 inline constexpr std::array<std::string_view, 2> kCoreVersions{"0.19", "0.18"};
 /// Megatron-Core up to 0.18 stores the common data in common.pt, later versions in an item.
 inline constexpr FormatOption kCoreVersion{"core-version", kCoreVersions,
-                                           "megatron-dist: Megatron-core version to write for: 0.18 or 0.19 (default)",
+                                           "megatron-dist: Megatron-Core version to write for: 0.18 or 0.19 (default)",
                                            "megatron-dist"};
 
 /// Tensors keep their names. An object named KEY/shard_OFFSET_SHAPE is an item. All other objects are common data,

@@ -340,7 +340,7 @@ class Adapters(ExportTest):
 
     def test_an_adapter_inside_its_base_model_is_a_line_away(self):
         error = self.export(LORA / "whole.pt", "-o", "out", code=8)
-        self.assertIn("merge the adapter first", error["hint"])
+        self.assertIn("then merge it into the base model with --lora", error["hint"])
         self.assertIn("--include '**lora_**' --include '**.modules_to_save.**'", error["hint"])
         self.export(LORA / "whole.pt", "-o", "out", "--include", "**lora_**", "--include", "**.modules_to_save.**")
         self.assert_is_the_adapter("out")

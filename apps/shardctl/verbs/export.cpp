@@ -205,7 +205,7 @@ ModelPart Export::find_part(const Catalog& catalog) {
     }
     if (error.code() != ErrorCode::kUnsupported || !is_lora(error.tensor())) throw;
     throw Error(error).hint(
-        fmt::format("merge the adapter first, as peft's merge_and_unload() does, or export the adapter alone: {}",
+        fmt::format("export only the adapter, then merge it into the base model with --lora: {}",
                     adapter_line(session_.command.arguments, catalog)));
   }
 }
