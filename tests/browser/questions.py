@@ -18,6 +18,9 @@ QUESTIONS = {
     "resume with a different number of GPUs": "docs/answers/different-number-of-gpus.html",
     "load_global_step universal checkpoint": "docs/answers/universal-checkpoint.html",
     "is my checkpoint corrupted": "docs/answers/corrupted-checkpoint.html",
+    "safetensors header too large": "docs/answers/loading-errors.html",
+    "PytorchStreamReader failed finding central directory": "docs/answers/loading-errors.html",
+    "size mismatch for": "docs/answers/loading-errors.html",
     "inspect a model on the hub": "docs/answers/inspect-a-model-on-the-hub.html",
     "gather in s3": "docs/answers/gather-in-s3.html",
 }
