@@ -10,6 +10,8 @@ SOURCE = Path(__file__).resolve().parents[2]
 QUESTIONS = {
     "convert FSDP checkpoint to huggingface": "docs/export.html",
     "merge distcp": "docs/answers/merge-distcp.html",
+    "merge safetensors into one file": "docs/answers/merge-safetensors.html",
+    "convert bin to safetensors": "docs/answers/merge-safetensors.html",
     "zero_to_fp32 out of memory": "docs/answers/zero-to-fp32-out-of-memory.html",
     "torch_dist to hf": "docs/answers/torch-dist-to-hf.html",
     "fp8 to bf16": "docs/quantised.html",

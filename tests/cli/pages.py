@@ -35,6 +35,8 @@ PROGRAMS = r"shardctl|nightly|torchrun|mpirun|srun|sbatch|scripts/\w+|cmake|ctes
 QUESTIONS = {
     "convert FSDP checkpoint to huggingface": "docs/export.md",
     "merge distcp": "docs/answers/merge-distcp.md",
+    "merge safetensors into one file": "docs/answers/merge-safetensors.md",
+    "convert bin to safetensors": "docs/answers/merge-safetensors.md",
     "zero_to_fp32 out of memory": "docs/answers/zero-to-fp32-out-of-memory.md",
     "torch_dist to hf": "docs/answers/torch-dist-to-hf.md",
     "fp8 to bf16": "docs/quantised.md",
