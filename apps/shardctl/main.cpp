@@ -30,9 +30,10 @@
 namespace shard::app {
 namespace {
 
-/// Turns SIGINT and SIGTERM into a stop token. The first signal asks the work to stop and clean up; the second ends the
-/// process. A thread waits for the signals, so that no work runs inside a handler. Ignores SIGPIPE and SIGXFSZ, which
-/// then appear as failing writes. main creates it first, because threads inherit the signal mask.
+/// Turns SIGINT, SIGTERM and SIGHUP into a stop token. The first signal asks the work to stop and clean up; the second
+/// ends the process, unless it is SIGHUP: when a terminal is closed, kernel and shell both send one. SIGHUP stays
+/// ignored under nohup. A thread waits for the signals, so that no work runs inside a handler. Ignores SIGPIPE and
+/// SIGXFSZ, which then appear as failing writes. main creates it first, because threads inherit the signal mask.
 class SignalWatch {
  public:
   SignalWatch();
@@ -63,6 +64,8 @@ SignalWatch::SignalWatch() {
   sigemptyset(&signals_);
   sigaddset(&signals_, SIGINT);
   sigaddset(&signals_, SIGTERM);
+  struct sigaction hangup {};
+  if (sigaction(SIGHUP, nullptr, &hangup) == 0 && hangup.sa_handler != SIG_IGN) sigaddset(&signals_, SIGHUP);
   pthread_sigmask(SIG_BLOCK, &signals_, nullptr);
   thread_ = std::thread([this] { wait(); });
 }
@@ -77,6 +80,7 @@ void SignalWatch::wait() {
   while (true) {
     int number = 0;
     if (sigwait(&signals_, &number) != 0 || over_) return;
+    if (!at_once_ && signal_ != 0 && number == SIGHUP) continue;
     if (at_once_ || signal_ != 0) _exit(128 + number);
     signal_ = number;
     if (number == SIGINT && !mute_) {  // SIGTERM comes from programs such as launchers, which need no advice.

@@ -80,7 +80,7 @@ enum class ErrorCode {
   kResource,         ///< Disk full, memory limit, output permission or I/O.     exit 6
   kPeer,             ///< Another rank failed, or the group broke.               exit 7
   kUnsupported,      ///< Valid request that this build or format cannot do.     exit 8
-  kInterrupted,      ///< Stopped by SIGINT or SIGTERM.                   exit 130 or 143
+  kInterrupted,      ///< Stopped by SIGINT, SIGTERM or SIGHUP.      exit 130, 143 or 129
   kInternal,         ///< A broken invariant: a bug.                       exit 70
 };
 

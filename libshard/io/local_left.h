@@ -13,8 +13,8 @@
 
 namespace shard {
 
-/// Notes are in the sibling, next to the future DST and its companion. Their names are short, and begin with a different
-/// byte from DST's.
+/// Notes are in the sibling, next to the future DST and its companion. Their names are short, and begin with a
+/// different byte from DST's.
 inline std::string note_file(const std::string& destination, std::string_view note) {
   return (destination.starts_with('~') ? "-note." : "~note.") + std::string(note);
 }

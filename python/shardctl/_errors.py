@@ -79,7 +79,7 @@ class Internal(ShardctlError):
 
 
 class Interrupted(ShardctlError):
-    """Exit codes 130 and 143: ended by SIGINT or SIGTERM."""
+    """Exit codes 129, 130 and 143: ended by SIGHUP, SIGINT or SIGTERM."""
 
 
 _CLASSES: Mapping[int, type[ShardctlError]] = {
@@ -91,6 +91,7 @@ _CLASSES: Mapping[int, type[ShardctlError]] = {
     7: Communication,
     8: Unsupported,
     70: Internal,
+    129: Interrupted,
     130: Interrupted,
     143: Interrupted,
 }

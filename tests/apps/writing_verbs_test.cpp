@@ -71,7 +71,7 @@ TEST_F(Verbs, TheSourceIsNeverTheOutput) {
 
 TEST_F(Verbs, ASignalIsItsExitCodeAndLeavesNothing) {
   world.stop.request_stop();
-  for (const auto& [signal, code] : {std::pair(SIGINT, 130), std::pair(SIGTERM, 143)}) {
+  for (const auto& [signal, code] : {std::pair(SIGINT, 130), std::pair(SIGTERM, 143), std::pair(SIGHUP, 129)}) {
     world.signal = signal;
     EXPECT_EQ(world.run({"gather", "/m.safetensors", "-o", "/out.safetensors"}), code);
     EXPECT_EQ(world.fs->status("/out.safetensors").kind, FileKind::kAbsent);

@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# SIGTERM and SIGINT end a copy with 143 and 130; DST is unchanged, without leftovers beside it.
+# SIGTERM, SIGINT and SIGHUP end a copy with 143, 130 and 129; DST is unchanged, without leftovers beside it.
 . "$(dirname "$0")/common.sh"
 model m.safetensors $((256 << 20))
 mkdir target
 echo old >target/x.safetensors
 
-for pair in TERM:143 INT:130; do
+for pair in TERM:143 INT:130 HUP:129; do
   signal=${pair%:*} wanted=${pair#*:}
   # A script's background jobs ignore SIGINT; the program waits for the signal all the same.
   "$SHARDCTL" gather m.safetensors -o target/x.safetensors --force -j 1 --max-memory 1MiB 2>err &
@@ -20,3 +20,13 @@ for pair in TERM:143 INT:130; do
   [ "$(cat target/x.safetensors)" = old ] || fail "the old one is gone"
   [ "$(ls -A target)" = x.safetensors ] || fail "something stayed: $(ls -A target)"
 done
+
+# nohup ignores SIGHUP.
+(trap '' HUP && exec "$SHARDCTL" gather m.safetensors -o target/x.safetensors --force -j 1 --max-memory 1MiB) 2>err &
+pid=$!
+while ! ls -A target | grep -q shardctl-; do
+  kill -0 $pid 2>/dev/null || break
+done
+kill -HUP $pid 2>/dev/null || fail "it ended before HUP"
+wait $pid || fail "exit $? after HUP"
+expect 0 diff m.safetensors target/x.safetensors

@@ -142,6 +142,7 @@ std::vector<ExitCode> exit_codes(const Verb* verb) {
   if (uses.ranks) codes.push_back({7, "launch or communication failure: a rank died or stopped responding"});
   if (uses.sources) codes.push_back({8, "valid request that this build or format does not support"});
   codes.push_back({70, "internal error"});
+  codes.push_back({129, "SIGHUP"});
   codes.push_back({130, "SIGINT"});
   codes.push_back({143, "SIGTERM"});
   return codes;

@@ -141,10 +141,13 @@ int report(Session& session, const Request& request, const std::exception_ptr& f
         session.fs, session.launch.error_file,
         "shardctl: error: " + printable(error.what()) + (hint.empty() ? "" : "\nhint: " + printable(hint)));
   }
-  // The signal that stopped a different rank is unknown. Launchers send SIGTERM.
-  const bool by_other = session.group->size() > 1 && session.stop_signal() == 0;
-  const bool is_term = error.code() == ErrorCode::kInterrupted && (session.stop_signal() == SIGTERM || by_other);
-  const int code = is_term ? 143 : exit_code_for(error.code());
+  int code = exit_code_for(error.code());
+  if (error.code() == ErrorCode::kInterrupted) {
+    const int signal = session.stop_signal();
+    // The signal that stopped a different rank is unknown. Launchers send SIGTERM.
+    const bool by_other = session.group->size() > 1 && signal == 0;
+    if (signal != 0 || by_other) code = 128 + (by_other ? SIGTERM : signal);
+  }
   if (session.common.json && (is_reported || session.group->size() > 1))
     print_json(session, error, hint, code, error.kind() ? kind_name(*error.kind()) : code_name(error.code()));
   return code;
