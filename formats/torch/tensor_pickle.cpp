@@ -5,11 +5,11 @@
 #include <algorithm>
 
 #include "formats/parts/pickle/attributes.h"
-#include "formats/parts/pickle/numpy_values.h"
 #include "formats/torch/saved_file.h"
 #include "libshard/core/box.h"
 #include "libshard/core/checked.h"
 #include "libshard/core/error.h"
+#include "libshard/core/numpy_values.h"
 
 namespace shard::torch_save {
 
@@ -19,8 +19,6 @@ namespace {
 
 /// A call of _rebuild_tensor, _rebuild_tensor_v2 or _rebuild_tensor_v3.
 std::optional<TensorView> as_plain_tensor(Arena& arena, const Value& value);
-
-using pickle::NumpyValue;
 
 std::string_view function_of(const Value& call, std::string_view module) {
   const bool has_name = call.kind == ValueKind::kCall && call.callee()->kind == ValueKind::kGlobal;
@@ -41,9 +39,9 @@ Dims contiguous_strides(Arena& arena, Dims shape, bool column_major) {
 
 /// The elements of a numpy array as a tensor of `dtype`. torch saved bfloat16 as float32, because numpy lacks it.
 std::optional<TensorView> from_numpy(Arena& arena, const Value& data, DType dtype) {
-  const std::optional<NumpyValue> array = pickle::as_numpy(data);
+  const std::optional<NumpyValue> array = as_numpy(data);
   if (!array || array->kind != NumpyValue::Kind::kArray || !array->bytes) return std::nullopt;
-  const std::optional<DType> stored = dtype_of_name(pickle::numpy_dtype_name(array->code));
+  const std::optional<DType> stored = dtype_of_name(numpy_dtype_name(array->code));
   const bool is_widened = stored == DType::kFloat32 && dtype == DType::kBfloat16;
   if (!stored || (stored != dtype && !is_widened)) return std::nullopt;
   if (array->shape.size() > static_cast<std::size_t>(kMaxDims) ||

@@ -9,6 +9,7 @@
 
 #include "libshard/core/error.h"
 #include "libshard/core/hash_table.h"
+#include "libshard/core/numpy_values.h"
 #include "libshard/core/python_text.h"
 #include "libshard/core/short_text.h"
 #include "libshard/core/value_walk.h"
@@ -56,6 +57,9 @@ std::string key_text(const Value& key, int depth = 0) {
     }
     case ValueKind::kGlobal:  // For a dtype, for example "torch.float32".
       return fmt::format("{}.{}", key.module(), key.text());
+    case ValueKind::kCall:
+      if (const auto numpy = as_numpy(key)) return numpy_text(*numpy).value_or(std::string(type_name(key)));
+      [[fallthrough]];
     default:
       return std::string(type_name(key));
   }

@@ -38,6 +38,15 @@ std::string escape(char c, bool bytes, char quote) {
   return byte < 0x20 || byte == 0x7F || (bytes && byte > 0x7F) ? fmt::format("\\x{:02x}", byte) : std::string(1, c);
 }
 
+template <class Real>
+std::string text_of_real(Real value) {
+  if (std::isnan(value)) return "nan";
+  if (std::isinf(value)) return value > 0 ? "inf" : "-inf";
+  std::string text = fmt::format("{}", value);
+  if (text.find_first_of(".e") == std::string::npos) text += ".0";
+  return text;
+}
+
 }  // namespace
 
 std::string python_escaped(std::string_view text, bool bytes, char quote) {
@@ -78,12 +87,8 @@ std::string integer_text(std::string_view bytes) {
   return text;
 }
 
-std::string real_text(double value) {
-  if (std::isnan(value)) return "nan";
-  if (std::isinf(value)) return value > 0 ? "inf" : "-inf";
-  std::string text = fmt::format("{}", value);
-  if (text.find_first_of(".e") == std::string::npos) text += ".0";
-  return text;
-}
+std::string real_text(double value) { return text_of_real(value); }
+
+std::string real_text(float value) { return text_of_real(value); }
 
 }  // namespace shard

@@ -21,5 +21,6 @@ std::string integer_text(std::string_view bytes);
 
 /// "10.0", "1e-05", "nan", "inf", "-inf".
 std::string real_text(double value);
+std::string real_text(float value);  ///< The shortest text of a float32, as numpy prints it.
 
 }  // namespace shard

@@ -69,6 +69,25 @@ bool is_utf8(std::string_view text) { return consists_of_characters(text, false)
 
 bool is_python_utf8(std::string_view text) { return consists_of_characters(text, true); }
 
+void append_utf8(std::uint32_t code, std::string& out) {
+  const auto byte = [&out](std::uint32_t value) { out += static_cast<char>(value); };
+  if (code < 0x80) {
+    byte(code);
+  } else if (code < 0x800) {
+    byte(0xC0 | (code >> 6));
+    byte(0x80 | (code & 0x3F));
+  } else if (code < 0x10000) {
+    byte(0xE0 | (code >> 12));
+    byte(0x80 | ((code >> 6) & 0x3F));
+    byte(0x80 | (code & 0x3F));
+  } else {
+    byte(0xF0 | (code >> 18));
+    byte(0x80 | ((code >> 12) & 0x3F));
+    byte(0x80 | ((code >> 6) & 0x3F));
+    byte(0x80 | (code & 0x3F));
+  }
+}
+
 bool is_control(unsigned code_point) {
   const auto within = [code_point](unsigned first, unsigned last) { return code_point >= first && code_point <= last; };
   return code_point < 0x20 || within(0x7F, 0x9F) || code_point == 0x061C || within(0x200E, 0x200F) ||

@@ -3,6 +3,8 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
+#include <string>
 #include <string_view>
 
 namespace shard {
@@ -27,6 +29,9 @@ bool is_utf8(std::string_view text);
 
 /// Does the same, but also accepts encoded surrogates, as Python's "surrogatepass" does.
 bool is_python_utf8(std::string_view text);
+
+/// \pre `code` is a Unicode scalar value
+void append_utf8(std::uint32_t code, std::string& out);
 
 /// True for C0 and C1 controls, DEL, line and paragraph separators, and marks of the text direction: characters that
 /// control a terminal or hide text.

@@ -4,8 +4,8 @@
 #include <string>
 #include <utility>
 
-#include "formats/parts/pickle/numpy_values.h"
 #include "libshard/core/error.h"
+#include "libshard/core/numpy_values.h"
 #include "libshard/core/value_walk.h"
 
 namespace nb = nanobind;
@@ -58,11 +58,11 @@ bool is_parameter(const Value& value) {
 }
 
 nb::object numpy_parts(const Value& value) {
-  const std::optional<pickle::NumpyValue> found = pickle::as_numpy(value);
-  const bool is_dtype = found && found->kind == pickle::NumpyValue::Kind::kDType;
+  const std::optional<NumpyValue> found = as_numpy(value);
+  const bool is_dtype = found && found->kind == NumpyValue::Kind::kDType;
   if (!found || (!is_dtype && !found->bytes)) return nb::none();
   nb::object shape = nb::none();
-  if (found->kind == pickle::NumpyValue::Kind::kArray) {
+  if (found->kind == NumpyValue::Kind::kArray) {
     nb::list sizes;
     for (const std::int64_t size : found->shape) sizes.append(size);
     shape = nb::tuple(sizes);

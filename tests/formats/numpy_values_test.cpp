@@ -1,7 +1,8 @@
-#include "formats/parts/pickle/numpy_values.h"
+#include "libshard/core/numpy_values.h"
 
 #include <gtest/gtest.h>
 
+#include "libshard/catalog/tree.h"
 #include "tests/formats/pickle_text.h"
 
 namespace shard::pickle {
@@ -58,6 +59,32 @@ TEST(NumpyValues, DtypesAndStrings) {
   EXPECT_EQ(numpy_summary(*Found(dtype("f4")).value), "float32");
   const Found text("cnumpy.core.multiarray\nscalar\n(" + dtype("U5") + bytes("abcdefghijabcdefghij") + "tR");
   EXPECT_EQ(numpy_type_name(*text.value), "numpy.str_");
+}
+
+std::optional<std::string> text_of_scalar(const std::string& code, const std::string& elements,
+                                          const std::string& order = "<") {
+  const Found found("cnumpy.core.multiarray\nscalar\n(" + dtype(code, order) + bytes(elements) + "tR");
+  return found.value ? numpy_text(*found.value) : std::nullopt;
+}
+
+TEST(NumpyValues, TextsOfScalarsAsPythonPrintsThem) {
+  EXPECT_EQ(text_of_scalar("i8", "\3\0\0\0\0\0\0\0"s), "3");
+  EXPECT_EQ(text_of_scalar("i2", "\0\3"s, ">"), "3");
+  EXPECT_EQ(text_of_scalar("u1", "\xC3\xBF"), "255");  // The byte 0xFF in UTF-8.
+  EXPECT_EQ(text_of_scalar("b1", "\1"), "True");
+  EXPECT_EQ(text_of_scalar("f4", "\0\0\0\x3F"s), "0.5");
+  EXPECT_EQ(text_of_scalar("f8", "\0\0\0\0\0\0\x08\x40"s), "3.0");
+  EXPECT_EQ(text_of_scalar("U2", "a\0\0\0\x29\x6A\0\0"s), "a\u6a29");
+  EXPECT_EQ(text_of_scalar("S2", "ab"), "b'ab'");
+  EXPECT_EQ(text_of_scalar("f2", "ab"), std::nullopt);
+  EXPECT_EQ(text_of_scalar("f4", "a"), std::nullopt);
+  EXPECT_EQ(text_of_scalar("U1", "abc"), std::nullopt);
+}
+
+TEST(NumpyValues, KeysHaveTheirText) {
+  Arena arena;
+  const std::string scalar = "cnumpy.core.multiarray\nscalar\n(" + dtype("i4") + bytes("\7\0\0\0"s) + "tR";
+  EXPECT_EQ(text_of_key(*load_text(arena, "\x80\x02" + scalar + ".")), "7");
 }
 
 TEST(NumpyValues, OthersAreNone) {

@@ -5,10 +5,10 @@
 #include <algorithm>
 
 #include "formats/parts/pickle/foreign_holder.h"
-#include "formats/parts/pickle/numpy_values.h"
 #include "formats/torch/tensor_pickle.h"
 #include "libshard/core/checked.h"
 #include "libshard/core/error.h"
+#include "libshard/core/numpy_values.h"
 #include "libshard/core/python_text.h"
 #include "libshard/core/short_text.h"
 
@@ -161,7 +161,7 @@ std::int64_t bytes_of_files(const Catalog& catalog) {
 
 std::string value_text(const Catalog& catalog, const Value* value, std::size_t limit) {
   if (value == nullptr) return {};
-  if (const auto numpy = pickle::as_numpy(*value)) return pickle::numpy_summary(*numpy);
+  if (const auto numpy = as_numpy(*value)) return numpy_summary(*numpy);
   Preview preview{{}, limit};
   if (Printer<Preview>(catalog, preview).print(value)) return preview.text;
   preview.text.resize(front_of_characters(preview.text, limit));
@@ -180,7 +180,7 @@ WholeText::WholeText(const Catalog& catalog, const Value* value) : catalog_(cata
 
 void WholeText::print(const std::function<void(std::string_view)>& piece) const {
   if (value_ == nullptr) return;
-  if (const auto numpy = pickle::as_numpy(*value_)) return piece(pickle::numpy_summary(*numpy));
+  if (const auto numpy = as_numpy(*value_)) return piece(numpy_summary(*numpy));
   Pieces pieces{piece};
   Printer<Pieces>(catalog_, pieces).print(value_);
 }
@@ -195,7 +195,7 @@ std::string foreign_tensor(const Value* value) {
 
 std::string value_type(const Value* value) {
   if (value == nullptr) return "unknown";
-  if (const auto numpy = pickle::as_numpy(*value)) return pickle::numpy_type_name(*numpy);
+  if (const auto numpy = as_numpy(*value)) return numpy_type_name(*numpy);
   const std::string_view kind = torch_save::unsupported_tensor_kind(*value);
   if (kind.empty()) return std::string(type_name(*value));
   return value->kind == ValueKind::kPersid ? "torch.storage" : fmt::format("torch.Tensor ({})", kind);

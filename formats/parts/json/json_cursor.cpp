@@ -7,32 +7,9 @@
 #include <limits>
 
 #include "libshard/core/error.h"
+#include "libshard/core/utf8.h"
 
 namespace shard {
-
-namespace {
-
-/// \pre `code` is a Unicode scalar value
-void append_utf8(std::uint32_t code, std::string& out) {
-  const auto byte = [&out](std::uint32_t value) { out += static_cast<char>(value); };
-  if (code < 0x80) {
-    byte(code);
-  } else if (code < 0x800) {
-    byte(0xC0 | (code >> 6));
-    byte(0x80 | (code & 0x3F));
-  } else if (code < 0x10000) {
-    byte(0xE0 | (code >> 12));
-    byte(0x80 | ((code >> 6) & 0x3F));
-    byte(0x80 | (code & 0x3F));
-  } else {
-    byte(0xF0 | (code >> 18));
-    byte(0x80 | ((code >> 12) & 0x3F));
-    byte(0x80 | ((code >> 6) & 0x3F));
-    byte(0x80 | (code & 0x3F));
-  }
-}
-
-}  // namespace
 
 JsonCursor::JsonCursor(const char* begin, const char* end, std::string file, FindingKind kind)
     : begin_(begin), end_(end), at_(begin), file_(std::move(file)), kind_(kind) {

@@ -1,13 +1,17 @@
-#include "formats/parts/pickle/numpy_values.h"
+#include "libshard/core/numpy_values.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
 #include <algorithm>
 #include <array>
+#include <cstring>
 #include <utility>
 
-namespace shard::pickle {
+#include "libshard/core/python_text.h"
+#include "libshard/core/utf8.h"
+
+namespace shard {
 
 namespace {
 
@@ -73,6 +77,32 @@ bool read_buffer(const Value& call, NumpyValue& out) {
   return read_bytes(*call.items()[0], out) && read_dtype(*call.items()[1], out) && read_shape(*call.items()[2], out);
 }
 
+std::string in_little_endian(std::string_view bytes, std::size_t unit) {
+  std::string result(bytes);
+  for (std::size_t i = 0; i + unit <= result.size(); i += unit)
+    std::reverse(result.begin() + std::ptrdiff_t(i), result.begin() + std::ptrdiff_t(i + unit));
+  return result;
+}
+
+template <class Number>
+Number number_in(std::string_view bytes) {
+  Number number{};
+  std::memcpy(&number, bytes.data(), sizeof number);
+  return number;
+}
+
+/// The text of a numpy.str_, which has 4 bytes per character.
+std::optional<std::string> utf32_text(std::string_view bytes) {
+  std::string text;
+  if (bytes.size() % 4 != 0) return std::nullopt;
+  for (; !bytes.empty(); bytes.remove_prefix(4)) {
+    const CodePoint point{number_in<std::uint32_t>(bytes), 4};
+    if (point.value > 0x10FFFF || point.is_surrogate()) return std::nullopt;
+    append_utf8(point.value, text);
+  }
+  return text;
+}
+
 }  // namespace
 
 std::optional<NumpyValue> as_numpy(const Value& value) {
@@ -113,9 +143,24 @@ std::string numpy_type_name(const NumpyValue& value) {
   return "numpy." + numpy_dtype_name(value.code);
 }
 
+std::optional<std::string> numpy_text(const NumpyValue& value) {
+  if (value.kind != Kind::kScalar || !value.bytes || value.bytes->empty() || value.code.empty()) return std::nullopt;
+  const char kind = value.code[0];
+  const std::string bytes = value.big_endian ? in_little_endian(*value.bytes, kind == 'U' ? 4 : value.bytes->size())
+                                             : std::string(*value.bytes);
+  if (kind == 'b') return bytes[0] != 0 ? "True" : "False";
+  if (kind == 'i') return integer_text(bytes);
+  if (kind == 'u') return integer_text(bytes + '\0');
+  if (value.code == "f4" && bytes.size() == 4) return real_text(number_in<float>(bytes));
+  if (value.code == "f8" && bytes.size() == 8) return real_text(number_in<double>(bytes));
+  if (kind == 'U') return utf32_text(bytes);
+  if (kind == 'S') return python_repr(*value.bytes, true);
+  return std::nullopt;
+}
+
 std::string numpy_summary(const NumpyValue& value) {
   const std::string name = numpy_dtype_name(value.code);
   return value.kind == Kind::kArray ? fmt::format("{}[{}]", name, fmt::join(value.shape, ", ")) : name;
 }
 
-}  // namespace shard::pickle
+}  // namespace shard

@@ -13,7 +13,7 @@
 
 #include "libshard/core/value.h"
 
-namespace shard::pickle {
+namespace shard {
 
 struct NumpyValue {
   enum class Kind { kScalar, kArray, kDType };
@@ -34,7 +34,10 @@ std::string numpy_dtype_name(std::string_view code);
 /// The Python type: "numpy.float64", "numpy.ndarray", "numpy.dtype".
 std::string numpy_type_name(const NumpyValue& value);
 
+/// str() of a scalar, for example "3", "0.1" and "True". Nothing for other values, float16 and malformed scalars.
+std::optional<std::string> numpy_text(const NumpyValue& value);
+
 /// A text for users: "int16[2, 3]" for an array, "float64" for a scalar or dtype.
 std::string numpy_summary(const NumpyValue& value);
 
-}  // namespace shard::pickle
+}  // namespace shard
