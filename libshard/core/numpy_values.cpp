@@ -6,8 +6,10 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <span>
 #include <utility>
 
+#include "libshard/core/parse_number.h"
 #include "libshard/core/python_text.h"
 #include "libshard/core/utf8.h"
 
@@ -91,6 +93,41 @@ Number number_in(std::string_view bytes) {
   return number;
 }
 
+/// The bytes of an element, and of each number in it: 4 and 4 for "f4", 8 and 4 for "c8", 20 and 4 for "U5".
+struct ElementBytes {
+  std::int64_t element = 0;
+  std::int64_t number = 0;
+};
+
+/// Nothing for objects, records and times, whose codes do not define all of them.
+std::optional<ElementBytes> element_bytes(std::string_view code) {
+  if (code.empty()) return std::nullopt;
+  const std::optional<std::int32_t> count = parse_natural<std::int32_t>(code.substr(1));
+  if (!count || *count == 0) return std::nullopt;
+  const auto bytes = std::int64_t{*count};
+  if (std::string_view("biuf").find(code[0]) != std::string_view::npos) return ElementBytes{bytes, bytes};
+  if (code[0] == 'c' && bytes % 2 == 0) return ElementBytes{bytes, bytes / 2};
+  if (code[0] == 'S') return ElementBytes{bytes, 1};
+  return code[0] == 'U' ? std::optional(ElementBytes{4 * bytes, 4}) : std::nullopt;
+}
+
+/// Elements in column-major order, in row-major order. \pre the bytes are those of the shape
+std::string row_major(std::string_view bytes, std::int64_t element, std::span<const std::int64_t> shape) {
+  std::vector<std::int64_t> at(shape.size()), strides(shape.size(), element);
+  for (std::size_t i = 1; i < shape.size(); ++i) strides[i] = strides[i - 1] * shape[i - 1];
+  std::string rows;
+  rows.reserve(bytes.size());
+  for (std::int64_t from = 0; rows.size() < bytes.size();) {
+    rows += bytes.substr(static_cast<std::size_t>(from), static_cast<std::size_t>(element));
+    for (std::size_t i = shape.size(); i-- > 0;) {
+      from += strides[i];
+      if (++at[i] < shape[i]) break;
+      from -= strides[i] * std::exchange(at[i], 0);
+    }
+  }
+  return rows;
+}
+
 /// The text of a numpy.str_, which has 4 bytes per character.
 std::optional<std::string> utf32_text(std::string_view bytes) {
   std::string text;
@@ -156,6 +193,20 @@ std::optional<std::string> numpy_text(const NumpyValue& value) {
   if (kind == 'U') return utf32_text(bytes);
   if (kind == 'S') return python_repr(*value.bytes, true);
   return std::nullopt;
+}
+
+std::optional<std::string> numpy_elements(const NumpyValue& value) {
+  const std::optional<ElementBytes> size = element_bytes(value.code);
+  if (value.kind == Kind::kDType || !size || !value.bytes) return std::nullopt;
+  std::int64_t bytes = size->element;
+  for (const std::int64_t side : value.shape) {
+    if (side > 0 && bytes > std::ssize(*value.bytes) / side) return std::nullopt;
+    bytes *= side;
+  }
+  if (bytes != std::ssize(*value.bytes)) return std::nullopt;
+  const std::string numbers = value.big_endian ? in_little_endian(*value.bytes, static_cast<std::size_t>(size->number))
+                                               : std::string(*value.bytes);
+  return value.column_major ? row_major(numbers, size->element, value.shape) : numbers;
 }
 
 std::string numpy_summary(const NumpyValue& value) {

@@ -37,6 +37,10 @@ std::string numpy_type_name(const NumpyValue& value);
 /// str() of a scalar, for example "3", "0.1" and "True". Nothing for other values, float16 and malformed scalars.
 std::optional<std::string> numpy_text(const NumpyValue& value);
 
+/// The elements of an array or a scalar as row-major, little-endian bytes. Nothing for objects, records, times, and
+/// malformed values.
+std::optional<std::string> numpy_elements(const NumpyValue& value);
+
 /// A text for users: "int16[2, 3]" for an array, "float64" for a scalar or dtype.
 std::string numpy_summary(const NumpyValue& value);
 

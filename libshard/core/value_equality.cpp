@@ -2,10 +2,14 @@
 
 #include <algorithm>
 #include <functional>
+#include <optional>
 #include <span>
+#include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
+
+#include "libshard/core/numpy_values.h"
 
 namespace shard {
 
@@ -117,7 +121,24 @@ class ValueEquality::Comparison {
   /// `number` contains the bits of a float too: NaNs with equal payloads are equal, 0.0 and -0.0 are not.
   static bool has_same_number(const Value& a, const Value& b) { return !has_number(a) || a.number == b.number; }
 
+  /// Whether two arrays or scalars of numpy have the same dtype, shape and elements. Versions of numpy name their
+  /// modules differently, and pickles contain elements in the order and byte order of the memory. Nothing for other
+  /// values.
+  std::optional<bool> is_same_numpy(const Value& a, const Value& b) {
+    if (a.kind != ValueKind::kCall || b.kind != ValueKind::kCall) return std::nullopt;
+    const std::optional<NumpyValue> left = as_numpy(a), right = as_numpy(b);
+    if (!left || !right) return std::nullopt;
+    const std::optional<std::string> elements = numpy_elements(*left), others = numpy_elements(*right);
+    if (!elements || !others) return std::nullopt;
+    charge_text(std::ssize(*elements));
+    return left->kind == right->kind && left->code == right->code && left->shape == right->shape && elements == others;
+  }
+
   void compare(const Value& a, const Value& b) {
+    if (const std::optional<bool> is_same = is_same_numpy(a, b)) {
+      is_same_ = *is_same;
+      return;
+    }
     if (a.kind == ValueKind::kTensor && b.kind == ValueKind::kTensor && options_.same_tensor) {
       is_same_ = options_.same_tensor(a, b);
       return;

@@ -31,7 +31,7 @@ class ValueEquality {
   explicit ValueEquality(Options options) : options_(std::move(options)) {}
 
   /// True if both are equal in every node: kinds, numbers, texts, the order of items except in sets, and the data that
-  /// calls received.
+  /// calls received. Arrays of numpy are equal by dtype, shape and elements.
   /// Floats are compared by their bits. Sharing, and the encoding of the two, do not matter. Values may contain
   /// themselves.
   /// \throws Error kCorruption  the budget is spent.

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "libshard/catalog/tree.h"
+#include "libshard/core/value_equality.h"
 #include "tests/formats/pickle_text.h"
 
 namespace shard::pickle {
@@ -85,6 +86,36 @@ TEST(NumpyValues, KeysHaveTheirText) {
   Arena arena;
   const std::string scalar = "cnumpy.core.multiarray\nscalar\n(" + dtype("i4") + bytes("\7\0\0\0"s) + "tR";
   EXPECT_EQ(text_of_key(*load_text(arena, "\x80\x02" + scalar + ".")), "7");
+}
+
+/// An array of shape 2 x 3 x 1 with the two bytes of each element.
+std::string array(const std::string& module, const std::string& order, bool column_major, const std::string& elements) {
+  return "c" + module + "\n_reconstruct\n(cnumpy\nndarray\nK\0\x85"s + bytes("b") + "tR(K\1K\2K\3K\1\x87" +
+         dtype("i2", order) + (column_major ? "\x88" : "\x89") + bytes(elements) + "tb";
+}
+
+TEST(NumpyValues, EqualElementsAreEqualInAnyOrder) {
+  Arena arena;
+  const std::string one = "\x80\2" + array("numpy.core.multiarray", "<", false, "a0b1c2d3e4f5") + ".";
+  const auto equals = [&](const std::string& order, bool column_major, const std::string& elements) {
+    const std::string other = "\x80\2" + array("numpy._core.multiarray", order, column_major, elements) + ".";
+    return ValueEquality().is_equal(*load_text(arena, one), *load_text(arena, other));
+  };
+  EXPECT_TRUE(equals("<", false, "a0b1c2d3e4f5"));
+  EXPECT_TRUE(equals("<", true, "a0d3b1e4c2f5"));
+  EXPECT_TRUE(equals(">", true, "0a3d1b4e2c5f"));
+  EXPECT_FALSE(equals("<", true, "a0b1c2d3e4f5"));
+  EXPECT_FALSE(equals(">", false, "a0b1c2d3e4f5"));
+  EXPECT_FALSE(equals("<", false, "a0b1c2d3e4"));
+}
+
+TEST(NumpyValues, ElementsOfObjectsAndTimesAreNone) {
+  for (const char* code : {"O8", "V2", "M8", "i", "U0", "x2"}) {
+    NumpyValue value;
+    value.code = code;
+    value.bytes = "ab";
+    EXPECT_FALSE(numpy_elements(value)) << code;
+  }
 }
 
 TEST(NumpyValues, OthersAreNone) {
