@@ -31,7 +31,7 @@ TEST(IntegerText, SaysTheSizeOfVeryLongOnes) {
   EXPECT_EQ(integer_text(std::string(1000, '\x01')), "<int of 1000 bytes>");
 }
 
-TEST(RealText, KeepsAPointInWholeNumbers) { EXPECT_EQ(real_text(10), "10.0"); }
+TEST(RealText, KeepsAPointInWholeNumbers) { EXPECT_EQ(real_text(10.0), "10.0"); }
 
 }  // namespace
 }  // namespace shard
