@@ -9,6 +9,11 @@ version=$(sed -n 's/^project(shardctl VERSION \([0-9.]*\).*/\1/p' CMakeLists.txt
 export SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct)}
 export TZ=UTC LC_ALL=C.UTF-8
 
+fail() {
+  echo "FAIL: $*" >&2
+  exit 1
+}
+
 # Options of tar for an archive that depends only on the files' names and bytes.
 tar_options=(--sort=name "--mtime=@$SOURCE_DATE_EPOCH" --owner=0 --group=0 --numeric-owner --mode=u=rwX,go=rX)
 
