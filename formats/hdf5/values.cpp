@@ -58,7 +58,6 @@ class ElementMaker {
   ElementMaker(Arena& arena, const ElementType& type, std::span<const std::byte> data)
       : arena_(arena), type_(type), data_(data), bytes_(static_cast<std::size_t>(element_bytes(type.dtype))) {}
 
-  bool has_next() const { return data_.size() >= bytes_; }
   Value* next() {
     element_.assign(data_.begin(), data_.begin() + static_cast<std::ptrdiff_t>(bytes_));
     data_ = data_.subspan(bytes_);
