@@ -270,7 +270,10 @@ PackedCounts& PackedCounts::operator+=(const PackedCounts& other) {
 
 PackAgain::PackAgain(std::unique_ptr<Reader> source, const QuantizationFacts& facts) : source_(source.get()) {
   Computation found = find_formulas(source->catalog(), DType::kFloat32, facts, small_reader(*source));
-  if (found.formulas.empty()) throw Error(ErrorCode::kUnsupported, "cannot pack again: no weight is quantized");
+  if (found.formulas.empty()) {
+    throw Error(ErrorCode::kUnsupported, "cannot pack again: no weight is quantized")
+        .because("plain checkpoints are compared by their values");
+  }
   formulas_ = std::move(found.formulas);
   Computation all;
   all.dropped.resize(source->catalog().tensors.size());

@@ -164,7 +164,12 @@ class Dequantize(ProgramTest):
         found = self.json("verify", "some.safetensors", "--against", "model", code=1)
         self.assertEqual({(each["kind"], each["tensor"]) for each in found["findings"]},
                          {("gap", "l0.w.weight"), ("replica_mismatch", "l1.w.weight")})
-        self.assertIn("no weight is quantized", self.error("verify", "plain.safetensors", "--against", "some.safetensors", code=8))
+        for selected in ([], ["--include", "l1.**"]):
+            found = self.json("verify", "some.safetensors", "--against", "model", *selected, code=1)
+            self.assertEqual(("gap", "l0.w.weight") in {(each["kind"], each["tensor"]) for each in found["findings"]}, not selected)
+            self.assertEqual(found["packed_again"]["modules"], 1)
+        self.assertIn("some.safetensors: cannot pack again: no weight is quantized",
+                      self.run_it("verify", "plain.safetensors", "--against", "some.safetensors", code=8).stderr)
         self.run_it("verify", "plain.safetensors", "--against", "absent.safetensors", code=3)
 
     def test_trained_quantized_releases_come_back_whole(self):

@@ -465,14 +465,23 @@ std::vector<std::uint32_t> match(const PackAgain& packed, const Catalog& plain, 
   return tensors;
 }
 
+/// Opens the quantized checkpoint of --against.
+PackAgain open_packed(const Session& session, const std::string& against, Log& log) {
+  ReadRequest read;
+  read.paths = {against};
+  OpenSource source = open_source(session, read, log, {.of_other_ranks = true});
+  const QuantizationFacts facts = facts_beside(source_store(session), source);
+  try {
+    return PackAgain(std::move(source.reader), facts);
+  } catch (Error& error) {
+    throw error.in_file(against);
+  }
+}
+
 /// Packs this rank's share of the weights again, and compares with the checkpoint of --against.
 PackedCounts pack_again(const Session& session, const Request& request, Reader& plain, VerifyFindings& found, Log& log,
                         const std::stop_token& stop) {
-  ReadRequest read;
-  read.paths = {request.against};
-  OpenSource source = open_source(session, read, log, {.of_other_ranks = true});
-  const QuantizationFacts facts = facts_beside(source_store(session), source);
-  const PackAgain packed(std::move(source.reader), facts);
+  const PackAgain packed = open_packed(session, request.against, log);
   const std::vector<std::uint32_t> tensors = match(packed, plain.catalog(), request.select, found);
   std::vector<std::uint32_t> located = tensors;
   std::erase(located, kNoIndex);
