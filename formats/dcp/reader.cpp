@@ -299,6 +299,7 @@ std::unique_ptr<Reader> open(const Source& source, const OpenOptions& options) {
   }
   if (!is_one_folder(source)) {
     throw Error(ErrorCode::kInvalidArgument, "a dcp checkpoint is one folder")
+        .in_file(source.paths.front())
         .hint("pass the folder that contains .metadata");
   }
   return open_folder(*source.store, source.paths[0], options, {});

@@ -78,6 +78,7 @@ def of_sources():
     is_hint("shardctl inspect ckpt", 2, "inspect", items[-1])
     is_hint("shardctl inspect ckpt", 2, "inspect", "ckpt/.metadata")
     runs(hint(2, "verify", items[0]))
+    assert "m.safetensors: a dcp checkpoint is one folder" in answer(2, "inspect", "m.safetensors", "--from", "dcp")
 
 
 def of_packed_files():
