@@ -254,6 +254,22 @@ TEST_F(CommandLine, ReadsAConfigurationFileBehindTheEnvironment) {
   EXPECT_EQ(request.diff.atol, 0);
 }
 
+TEST_F(CommandLine, TheSectionOfTheVerbPrecedesTheKeysAboveIt) {
+  world.put("/c.toml", "\xEF\xBB\xBFthreads = 2\nshards = 3\nexclude = 'a'\n[split]\nthreads = 4\nranks = 2\n");
+  const Request request = parse({"split", "a", "-o", "b", "--config", "/c.toml"});
+  EXPECT_EQ(common.threads, 4);
+  EXPECT_EQ(request.write.layout.ranks, 2);
+  EXPECT_EQ(request.write.layout.shards, std::nullopt);
+  EXPECT_EQ(request.select.exclude, std::vector<std::string>{"a"});
+  parse({"inspect", "a", "--config", "/c.toml"});
+  EXPECT_EQ(common.threads, 2);
+}
+
+TEST_F(CommandLine, ARepeatedKeyOfAConfigurationFileHasAllItsValues) {
+  world.put("/c.toml", "exclude = 'a'\nquiet = true\nexclude = ['b', 'c']\n");
+  EXPECT_EQ(parse({"inspect", "a", "--config", "/c.toml"}).select.exclude, (std::vector<std::string>{"a", "b", "c"}));
+}
+
 TEST_F(CommandLine, RecordsOptionsThatAllRanksMustFindInTheirEnvironments) {
   world.put("/c.toml", "no-fsync = true\nconnections = 3\n[diff]\natol = 1\n");
   world.env = {{"SHARDCTL_CHECKSUM", "xxh3"}, {"SHARDCTL_LOCAL_INPUT", "1"}, {"SHARDCTL_RANKS", "8"},

@@ -117,27 +117,46 @@ void check_setting(const CLI::ConfigItem& item, std::span<const std::string> kno
       .hint(fmt::format("remove '{}' from section '{}'", item.name, verb));
 }
 
-/// Fills the options of `app` that still have no value from the file that --config names, if it is given: from the keys
-/// above the first section and from those in the verb's section. A layout that is already set hides the file's.
-/// \throws Error kNotFound; kInvalidArgument  an unknown key or a bad value, naming it and the file.
-void apply_configuration(CLI::App& app, Session& session, const Verb* verb) try {
-  const std::string& path = session.common.config;
-  if (path.empty()) return;
-  std::istringstream text(whole_text(*session.fs.open(path), 1 << 20));
-  const auto settings = settable(app);
-  const bool fixed = layout_given(settings);
+/// The settings of a configuration file that concern one verb: values by key, those of a key that is repeated together.
+struct Settings {
+  std::map<std::string, std::vector<std::string>> of_verb, of_all;  ///< In the verb's section, and above all sections.
+};
+
+/// \throws Error kInvalidArgument  an unknown key or section
+Settings parse_configuration(std::string text, const Verb* verb) {
+  constexpr std::string_view kMark = "\xEF\xBB\xBF";  // Some editors begin UTF-8 with it.
+  if (text.starts_with(kMark)) text.erase(0, kMark.size());
+  std::istringstream stream(text);
   const auto known = all_long_names();
   SectionOptions sections;
-  for (const CLI::ConfigItem& item : CLI::ConfigTOML().from_config(text)) {
+  Settings settings;
+  for (const CLI::ConfigItem& item : CLI::ConfigTOML().from_config(stream)) {
     if (item.name == "++" || item.name == "--")
       continue;  // CLI11 marks the begin and end of a section with these names.
     if (item.name.starts_with('[')) throw usage(fmt::format("the section header '{}' has no ']'", item.name));
     check_setting(item, known, sections);
-    if (!item.parents.empty() && (verb == nullptr || item.parents.front() != verb->name)) continue;
-    for (CLI::Option* option : settings) {
-      const bool hidden = fixed && chooses_layout(*option);
-      if (option->check_lname(item.name) && option->count() == 0 && !hidden) {
-        set(*option, item.inputs, session.command);
+    const bool is_for_all = item.parents.empty();
+    if (!is_for_all && (verb == nullptr || item.parents.front() != verb->name)) continue;
+    std::vector<std::string>& values = (is_for_all ? settings.of_all : settings.of_verb)[item.name];
+    values.insert(values.end(), item.inputs.begin(), item.inputs.end());
+  }
+  return settings;
+}
+
+/// Fills the options of `app` that still have no value from the file that --config names, if it is given: from the
+/// verb's section, and then from the keys above the first section. A layout that is already set hides later ones.
+/// \throws Error kNotFound; kInvalidArgument  an unknown key or a bad value, naming it and the file.
+void apply_configuration(CLI::App& app, Session& session, const Verb* verb) try {
+  const std::string& path = session.common.config;
+  if (path.empty()) return;
+  const Settings settings = parse_configuration(whole_text(*session.fs.open(path), 1 << 20), verb);
+  const auto options = settable(app);
+  for (const auto* part : {&settings.of_verb, &settings.of_all}) {
+    const bool fixed = layout_given(options);
+    for (const auto& [name, values] : *part) {
+      for (CLI::Option* option : options) {
+        const bool hidden = fixed && chooses_layout(*option);
+        if (option->check_lname(name) && option->count() == 0 && !hidden) set(*option, values, session.command);
       }
     }
   }

@@ -204,9 +204,8 @@ ModelPart Export::find_part(const Catalog& catalog) {
                                           repeat_command(session_.command.arguments, "--no-check")));
     }
     if (error.code() != ErrorCode::kUnsupported || !is_lora(error.tensor())) throw;
-    throw Error(error).hint(
-        fmt::format("export only the adapter, then merge it into the base model with --lora: {}",
-                    adapter_line(session_.command.arguments, catalog)));
+    throw Error(error).hint(fmt::format("export only the adapter, then merge it into the base model with --lora: {}",
+                                        adapter_line(session_.command.arguments, catalog)));
   }
 }
 
