@@ -10,6 +10,7 @@ import struct
 import zipfile
 
 from int_tensors import WORK, document, numbers, of_rows, read, rows, run, write
+from names_of_version_5 import RENAMED
 from program import read_safetensors
 
 DATA = pathlib.Path(__file__).resolve().parents[1] / "data"
@@ -35,29 +36,6 @@ def experts():
     return old | plain, new | plain
 
 
-RENAMED = {  # Names of version 4 and of version 5, by the type of the model; conversion_mapping.py of transformers 5.23.
-    "ernie4_5_moe": {"model.layers.1.mlp.moe_statics.e_score_correction_bias": "model.layers.1.mlp.gate.moe_statics.e_score_correction_bias"},
-    "exaone_moe": {"model.layers.1.mlp.e_score_correction_bias": "model.layers.1.mlp.gate.e_score_correction_bias"},
-    "minimax_m2": {"model.layers.1.block_sparse_moe.e_score_correction_bias": "model.layers.1.mlp.e_score_correction_bias",
-                   "model.layers.1.block_sparse_moe.gate.weight": "model.layers.1.mlp.gate.weight"},
-    "aria": {"language_model.model.layers.0.mlp.experts.fc1.weight": "model.language_model.layers.0.mlp.experts.gate_up_proj",
-             "language_model.model.layers.0.mlp.experts.fc2.weight": "model.language_model.layers.0.mlp.experts.down_proj",
-             "language_model.model.layers.0.mlp.router.weight": "model.language_model.layers.0.mlp.router.weight",
-             "language_model.model.layers.0.mlp.shared_experts.down_proj.weight": "model.language_model.layers.0.mlp.shared_experts.down_proj.weight",
-             "language_model.model.layers.0.self_attn.q_proj.weight": "model.language_model.layers.0.self_attn.q_proj.weight",
-             "language_model.model.embed_tokens.weight": "model.language_model.embed_tokens.weight",
-             "language_model.model.norm.weight": "model.language_model.norm.weight"},
-    "qwen2_audio": {"language_model.model.layers.0.self_attn.q_proj.weight": "model.language_model.layers.0.self_attn.q_proj.weight",
-                    "language_model.lm_head.weight": "lm_head.weight", "audio_tower.conv1.bias": "model.audio_tower.conv1.bias"},
-    "granite_speech": {"encoder.input_linear.bias": "model.encoder.input_linear.bias", "projector.query": "model.projector.query"},
-    "vit": {"encoder.layer.0.attention.attention.query.bias": "layers.0.attention.q_proj.bias",
-            "encoder.layer.0.layernorm_before.weight": "layers.0.layernorm_before.weight",
-            "encoder.layer.0.output.dense.weight": "layers.0.mlp.fc2.weight"},
-    "dinov2": {"encoder.layer.0.attention.output.dense.weight": "encoder.layer.0.attention.o_proj.weight",
-               "encoder.layer.0.norm1.weight": "encoder.layer.0.norm1.weight"},
-}
-
-
 def check_both_ways(old, new, kind):
     write(WORK / "old.safetensors", old)
     write(WORK / "new.safetensors", new)
@@ -78,6 +56,46 @@ def check_experts_of_qwen3_vl():
     old = {names[0]: ([1, 2, 3], [1, 2, 3, 4, 5, 6]), names[1]: ([2, 1, 2], [1, 2, 3, 4])}
     new = {names[0]: ([1, 3, 2], [1, 4, 2, 5, 3, 6]), names[1]: ([2, 2, 1], [1, 2, 3, 4])}
     check_both_ways(old, new, "qwen3_vl_moe")
+
+
+def check_parts_of_one_tensor():
+    """Parts of convolutions and of dense layers, and experts of other names: as with Mixtral, in the order of the list."""
+    def parts(names, size):
+        return {name: ([size, 2], numbers(2 * size)) for name in names}
+
+    def joined(tensors):
+        return [sum(shape[0] for shape, _ in tensors), 2], [each for _, values in tensors for each in values]
+
+    at, to = "language_model.model.layers.0", "model.language_model.layers.0"
+    cases = [("kimi_linear", [f"model.layers.0.self_attn.{each}_conv1d.weight" for each in "qkv"], "model.layers.0.self_attn.conv1d.weight"),
+             ("bailing_hybrid", [f"model.layers.0.attention.{each}_conv1d.weight" for each in "qkv"], "model.layers.0.self_attn.conv1d.weight"),
+             ("minimax_m3_vl", [f"{at}.mlp.{each}_proj.weight" for each in ("gate", "up")], f"{to}.mlp.gate_up_proj.weight")]
+    for kind, names, whole in cases:
+        old = parts(names, 3)
+        check_both_ways(old, {whole: joined(old.values())}, kind)
+    experts = [("deepseek_v4", "layers.1.ffn.experts.{}.w2.weight", "model.layers.1.mlp.experts.down_proj"),
+               ("nemotron_h", "backbone.layers.1.mixer.experts.{}.up_proj.weight", "model.layers.1.mixer.experts.up_proj"),
+               ("minimax_m3_vl", at + ".block_sparse_moe.experts.{}.w2.weight", f"{to}.mlp.experts.down_proj")]
+    for kind, name, whole in experts:
+        old = parts([name.format(number) for number in range(4)], 3)
+        check_both_ways(old, {whole: ([4, 3, 2], joined(old.values())[1])}, kind)
+
+
+def check_many_experts():
+    """A header of 100 tensors may become 70,000 names, if the data is as large as that of a model."""
+    layers, count = 48, 512
+    new = {f"model.layers.{layer}.mlp.experts.{name}": [count, *shape]
+           for layer in range(layers) for name, shape in (("gate_up_proj", (16, 8)), ("down_proj", (8, 8)))}
+    header, end = {}, 0
+    for name, shape in new.items():
+        begin, end = end, end + 2 * math.prod(shape)
+        header[name] = {"dtype": "BF16", "shape": shape, "data_offsets": [begin, end]}
+    text = json.dumps(header).encode()
+    with open(WORK / "many.safetensors", "wb") as file:
+        file.write(struct.pack("<Q", len(text)) + text)
+        file.truncate(8 + len(text) + end)
+    shown = run("convert", "many.safetensors", "-o", "x.safetensors", "--dry-run", "--map", "hf-v5", "--set", "model_type=qwen3_next")
+    assert f"{3 * layers * count} tensors" in shown, shown
 
 
 def check_experts():
@@ -511,5 +529,5 @@ def read_rank(path):
 
 for check in (check_arithmetic, check_experts, check_adapters_of_fused_experts, check_names_of_version_5, check_experts_of_qwen3_vl,
               check_rotary, check_heads, check_padding_and_replicas, check_aliases, check_last_row, check_rotary_frequencies, check_names, check_like,
-              check_config_beside, check_dtypes):
+              check_config_beside, check_dtypes, check_parts_of_one_tensor, check_many_experts):
     check()
