@@ -70,6 +70,10 @@ inline constexpr std::int64_t kBudgetPerFurtherByte = 16;
 /// small compared with the data.
 inline constexpr std::int64_t kBudgetPerDataByte = 8;
 
+/// The most data, in bytes, for which a map that divides tensors gets the allowance above: few names may become those
+/// of 100,000 experts, of 600 units each.
+inline constexpr std::int64_t kMostMappedData = 16 << 20;
+
 /// The limit on the bytes that tensors may claim, absolute or as a multiple of all files' bytes, regardless of the real
 /// content: expanded tensors, views of one storage, zeros that compress well. 1032 is the largest factor of deflate, so
 /// that any record of a zip file is allowed. Honest small files (an expanded mask, zeros in zstd) are below the floor.

@@ -479,6 +479,9 @@ class Undoing {
 UndoneMap::UndoneMap(const Catalog& stored, const ModelMap& map,
                      const std::function<bool(std::string_view)>& leaves_out)
     : arena_(std::make_shared<Arena>(stored.arena->budget())), singles_(single_dims(stored)) {
+  std::int64_t data = 0;
+  for (const File& file : stored.files) data += std::clamp<std::int64_t>(file.bytes, 0, kMostMappedData - data);
+  arena_->earn(0, data);
   Undoing(stored, map, *this).run(leaves_out);
 }
 
