@@ -304,7 +304,8 @@ std::string Export::remedy_for(const ReferenceDifference& difference, bool fits_
     return fmt::format("exclude them: {}; --no-check keeps them",
                        repeat_command(session_.command.arguments, exclusion));
   }
-  return "see all of them with --json, or export anyway with --no-check";
+  return "see all of them with --json, or export anyway with --no-check, for example if these are the names of "
+         "transformers 5 in memory, which it loads";
 }
 
 }  // namespace
