@@ -1,9 +1,12 @@
 #include "libshard/io/destination.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cstdint>
+#include <iterator>
+#include <set>
 #include <span>
 #include <vector>
 
@@ -36,16 +39,35 @@ std::string front_of(const std::string& name) {
   return fmt::format(".{}~{}{}", std::string_view(name).substr(0, kMaxNameBytes - hash.size() - 1), hash, kMark);
 }
 
-/// Whether `folder` or a parent folder is `wanted`.
-bool is_or_lies_in(const LocalDisk& fs, std::string folder, const FileStatus& wanted) {
-  FileStatus at = fs.status(folder);
+/// The folder and its parents, up to the root.
+std::vector<FileStatus> folders_up(const LocalDisk& fs, std::string folder) {
+  std::vector<FileStatus> folders{fs.status(folder)};
   for (int depth = 0; depth < kMaxFolderDepth; ++depth) {
-    if (is_same(at, wanted)) return true;
     folder = join_path(folder, "..");
     const FileStatus above = fs.status(folder);
-    if (above.kind != FileKind::kFolder || is_same(above, at)) return false;
-    at = above;
+    if (above.kind != FileKind::kFolder || is_same(above, folders.back())) break;
+    folders.push_back(above);
   }
+  return folders;
+}
+
+bool holds(std::span<const FileStatus> all, const FileStatus& wanted) {
+  return std::ranges::any_of(all, [&](const FileStatus& each) { return is_same(each, wanted); });
+}
+
+/// Whether `folder` or a parent folder is `wanted`.
+bool is_or_lies_in(const LocalDisk& fs, const std::string& folder, const FileStatus& wanted) {
+  return holds(folders_up(fs, folder), wanted);
+}
+
+/// Whether a folder inside the folder `name` is one of `wanted`. Skips folders that cannot be opened or listed.
+bool has_folder_of(LocalFolder& parent, const std::string& name, std::span<const FileStatus> wanted) try {
+  const std::unique_ptr<LocalFolder> folder = parent.open_folder(name);
+  return std::ranges::any_of(folder->list(), [&](const std::string& entry) {
+    const FileStatus status = folder->status_of(entry);
+    return status.kind == FileKind::kFolder && (holds(wanted, status) || has_folder_of(*folder, entry, wanted));
+  });
+} catch (const Error&) {
   return false;
 }
 
@@ -81,6 +103,13 @@ bool has_file_in(const LocalDisk& fs, const std::string& source, const FileStatu
          has_links_into(fs, whole, wanted, true);
 }
 
+[[noreturn]] void fail_overlap(const Destination& to, const std::string& source, const char* relation) {
+  throw Error(ErrorCode::kExists, fmt::format("cannot write: the destination {}", relation))
+      .in_file(to.path)
+      .because(fmt::format("source and output overlap: {}", source))
+      .hint("choose another destination");
+}
+
 }  // namespace
 
 Destination::Destination(const std::string& destination)
@@ -113,12 +142,21 @@ const char* find_overlap(const LocalDisk& fs, const Destination& to, const std::
 }
 
 void check_overlap(const LocalDisk& fs, const Destination& to, const std::string& source) {
-  const char* const relation = find_overlap(fs, to, source);
-  if (relation == nullptr) return;
-  throw Error(ErrorCode::kExists, fmt::format("cannot write: the destination {}", relation))
-      .in_file(to.path)
-      .because(fmt::format("source and output overlap: {}", source))
-      .hint("choose another destination");
+  if (const char* const relation = find_overlap(fs, to, source); relation != nullptr)
+    fail_overlap(to, source, relation);
+}
+
+void check_mounts(LocalDisk& disk, LocalFolder& parent, const Destination& to,
+                  const std::vector<std::string>& sources) {
+  std::vector<FileStatus> above;
+  std::set<std::string> known;
+  for (const std::string& source : sources) {
+    const std::string whole = disk.resolved(source);
+    const std::string folder = disk.is_folder(whole) ? whole : parent_path(whole);
+    if (known.insert(folder).second) std::ranges::copy(folders_up(disk, folder), std::back_inserter(above));
+  }
+  if (above.empty() || !has_folder_of(parent, to.name, above)) return;
+  fail_overlap(to, fmt::format("{}", fmt::join(sources, " ")), "contains the source");
 }
 
 void check_replaceable(const LocalDisk& fs, const Destination& to) {

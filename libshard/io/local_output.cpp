@@ -526,6 +526,7 @@ class LocalStore final : public OutputStore {
     for (const std::string& source : sources) check_overlap(disk, to_, source);
     check_replaceable(disk, to_);
     if (!options_.force) check_absent(entry, to_);
+    if (entry.kind == FileKind::kFolder) check_mounts(disk, *parent_, to_, sources);
   }
 
   std::int64_t free_bytes() const override { return parent_->free_bytes(); }

@@ -225,6 +225,41 @@ TEST_F(Destination, RefusesAFolderThatHoldsTheSource) {
   expect_overlap("/data/src", "/data/src/a.bin", "contains the source");
 }
 
+/// A disk on which /mnt is a bind mount of /data/src.
+class WithMount final : public LocalDisk {
+ public:
+  explicit WithMount(LocalDisk& disk) : disk_(disk) {}
+  FileStatus status(const std::string& path) const override { return disk_.status(real(path)); }
+  std::vector<std::string> list(const std::string& folder) const override { return disk_.list(real(folder)); }
+  std::unique_ptr<RandomReader> open(const std::string& path) const override { return disk_.open(real(path)); }
+  std::unique_ptr<RandomReader> open_below(const std::string& folder, const std::string& relative) const override {
+    return disk_.open_below(real(folder), relative);
+  }
+  std::unique_ptr<LocalFolder> open_folder(const std::string& path) override { return disk_.open_folder(real(path)); }
+  std::string resolved(const std::string& path) const override { return path; }
+  bool clone_range(const RandomReader&, std::int64_t, FileWriter&, std::int64_t, std::int64_t) override {
+    return false;
+  }
+
+ private:
+  static std::string real(const std::string& path) {
+    const bool is_mounted = path.starts_with("/mnt") && !path.starts_with("/mnt/..");
+    return is_mounted ? "/data/src" + path.substr(4) : path;
+  }
+
+  LocalDisk& disk_;
+};
+
+TEST_F(Destination, RefusesAFolderThatHoldsTheSourceUnderAMountPoint) {
+  state->put("/data/other/b.bin", as_span("x"));
+  WithMount disk(*fs);
+  for (const char* source : {"/mnt", "/mnt/a.bin"}) {
+    test::expect_error(ErrorCode::kExists, "contains the source",
+                       [&] { local_output(disk, "/data", {source}, {.force = true}); });
+    EXPECT_NO_THROW(local_output(disk, "/data/other", {source}, {.force = true}));
+  }
+}
+
 TEST_F(Destination, AllowsAPlaceBesideTheSource) {
   EXPECT_NO_THROW(local_output(*fs, "/data/out", {"/data/src"}, {}));
   EXPECT_NO_THROW(local_output(*fs, "/data/src/out", {"/data/src/a.bin"}, {}));
