@@ -39,12 +39,19 @@ std::string front_of(const std::string& name) {
   return fmt::format(".{}~{}{}", std::string_view(name).substr(0, kMaxNameBytes - hash.size() - 1), hash, kMark);
 }
 
-/// The folder and its parents, up to the root.
+/// kAbsent if this user may not look at it, as above a working directory that a different user entered.
+FileStatus status_if_allowed(const LocalDisk& fs, const std::string& path) try {
+  return fs.status(path);
+} catch (const Error&) {
+  return {};
+}
+
+/// The folder and its parents, up to the root, or to the first that this user may not look at.
 std::vector<FileStatus> folders_up(const LocalDisk& fs, std::string folder) {
   std::vector<FileStatus> folders{fs.status(folder)};
   for (int depth = 0; depth < kMaxFolderDepth; ++depth) {
     folder = join_path(folder, "..");
-    const FileStatus above = fs.status(folder);
+    const FileStatus above = status_if_allowed(fs, folder);
     if (above.kind != FileKind::kFolder || is_same(above, folders.back())) break;
     folders.push_back(above);
   }

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "libshard/core/error.h"
 #include "libshard/io/local_disk.h"
 #include "libshard/io/local_output.h"
 #include "tests/support/bytes.h"
@@ -226,7 +227,7 @@ TEST_F(Destination, RefusesAFolderThatHoldsTheSource) {
 }
 
 /// A disk on which /mnt is a bind mount of /data/src.
-class WithMount final : public LocalDisk {
+class WithMount : public LocalDisk {
  public:
   explicit WithMount(LocalDisk& disk) : disk_(disk) {}
   FileStatus status(const std::string& path) const override { return disk_.status(real(path)); }
@@ -258,6 +259,23 @@ TEST_F(Destination, RefusesAFolderThatHoldsTheSourceUnderAMountPoint) {
                        [&] { local_output(disk, "/data", {source}, {.force = true}); });
     EXPECT_NO_THROW(local_output(disk, "/data/other", {source}, {.force = true}));
   }
+}
+
+/// A disk on which the parents of folders are not accessible.
+class WithoutParents final : public WithMount {
+ public:
+  using WithMount::WithMount;
+  FileStatus status(const std::string& path) const override {
+    if (path.ends_with("/..")) throw Error(ErrorCode::kNotFound, "cannot stat: Permission denied").in_file(path);
+    return WithMount::status(path);
+  }
+};
+
+TEST_F(Destination, MayBeBelowFoldersThatAreNotAccessible) {
+  state->put("/data/old/b.bin", as_span("x"));
+  WithoutParents disk(*fs);
+  EXPECT_NO_THROW(local_output(disk, "/data/out", {"/data/src"}, {}));
+  EXPECT_NO_THROW(local_output(disk, "/data/old", {"/data/src"}, {.force = true}));
 }
 
 TEST_F(Destination, AllowsAPlaceBesideTheSource) {
