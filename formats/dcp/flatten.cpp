@@ -115,8 +115,13 @@ class Flattener {
     if (value.kind == ValueKind::kCall) {
       lose(value.state() != nullptr ? kMetadataState : kMappingType);
     }
-    if (items.empty()) lose(kEmptyDict);
+    if (items.empty()) empty_dict();
     for (const auto [key, item] : ItemPairs(items)) enter(key_text(*key), *item, depth);
+  }
+
+  void empty_dict() {
+    if (std::ranges::none_of(path_, [](const PathPart& part) { return part.is_index; })) return lose(kEmptyDict);
+    leaf(kept_path(), make_list(*catalog_.arena, ValueKind::kDict, {}), kNoIndex);
   }
 
   // str(key), as torch computes it.

@@ -2,8 +2,9 @@
 /// Flattens a tree of containers to the flat dict that dcp stores.
 ///
 /// Source: torch/distributed/checkpoint/_traverse.py of torch 2.11. Mappings are always descended. Lists are descended
-/// if they contain a tensor, a mapping or such a list. Everything else is a leaf, including tuples. One difference from
-/// torch: a tuple that contains tensors is descended like a list, because torch would hide its tensors in a bytes item.
+/// if they contain a tensor, a mapping or such a list. Everything else is a leaf, including tuples. Two differences
+/// from torch: a tuple that contains tensors is descended like a list, because torch would hide its tensors in a bytes
+/// item. And an empty dict inside a list is a leaf, because torch cannot load a list that lacks an index.
 #pragma once
 
 #include <cstdint>

@@ -133,6 +133,15 @@ TEST(DcpFlatten, AnEmptyDictVanishesAndThatIsSaid) {
   EXPECT_THAT(flat.warnings, ElementsAre("dcp: an empty dict is lost: 'a'"));
 }
 
+TEST(DcpFlatten, AnEmptyDictInAListIsAnItemSoThatNoIndexIsMissing) {
+  Tree t;
+  Value* const nested = t.dict({t.text("x"), t.dict({})});
+  Value* const list = make_list(t.arena(), ValueKind::kList, std::vector<Value*>{t.dict({}), nested, t.tensor()});
+  const dcp::Flat flat = t.flatten(t.dict({t.text("t"), t.tuple({t.tensor(), t.dict({})}), t.text("l"), list}));
+  EXPECT_THAT(names(flat), UnorderedElementsAre("t.0", "t.1", "l.0", "l.1.x", "l.2"));
+  EXPECT_THAT(flat.warnings, ElementsAre("dcp: a tuple that contains tensors becomes a list: 't'"));
+}
+
 TEST(DcpFlatten, TheMetadataOfAModuleIsLostAndThatIsSaid) {
   Tree t;
   Value* model = t.ordered_dict({t.text("w"), t.tensor()});
