@@ -13,7 +13,7 @@ from typing import Any, Callable, Optional, TypeVar, Union
 
 from shardctl._checkpoint import Checkpoint, PathLike
 from shardctl._checkpoint import open as open_checkpoint
-from shardctl._errors import Unsupported, unsupported
+from shardctl._errors import Unsupported, Usage, unsupported
 from shardctl._extension import native
 from shardctl._memory import ML_DTYPES, NUMPY, check_ranges, dtype_name, is_a, is_held, is_packed, is_torch, is_wrapper, usage
 from shardctl._ranks import Ranks, call_of, default_group, together
@@ -21,6 +21,7 @@ from shardctl._sharding import boxes_of_dtensor, is_dtensor, is_sharded_tensor, 
 
 _T = TypeVar("_T")
 _PLAIN = (type(None), bool, int, float, str, bytes)
+_MOST_DEPTH = 256  # kMaxValueDepth of libshard.
 _Box = tuple[tuple[int, ...], tuple[int, ...], int, int]  # Offsets, sizes, address, bytes.
 
 
@@ -62,7 +63,11 @@ def _finite(walk: Callable[[], _T]) -> _T:
     try:
         return walk()
     except RecursionError:
-        raise usage("cannot save a state that contains itself, or is nested too deeply") from None
+        raise _endless() from None
+
+
+def _endless() -> Usage:
+    return usage("cannot save a state that contains itself, or is nested too deeply")
 
 
 def _is_torch_file(path: PathLike) -> bool:
@@ -186,7 +191,7 @@ class State:
             raise usage("cannot save a state that is not a dict", "a dict", type(state).__name__)
         return _finite(lambda: self.add(state, ""))
 
-    def add(self, value: Any, name: str) -> Any:
+    def add(self, value: Any, name: str, depth: int = 0) -> Any:
         """Adds the tensors of a value. Returns its tree. Raises Usage or Unsupported for values that cannot be saved."""
         if type(value) in _PLAIN:
             return value
@@ -196,11 +201,14 @@ class State:
             return self._add_array(value, name)
         if is_a(value, "numpy", "generic"):
             return _number_of(value, name)
+        if depth == _MOST_DEPTH:
+            raise _endless()
         if isinstance(value, Mapping):
-            items = {_key_of(key, _below(name, key)): self.add(each, _below(name, key)) for key, each in value.items()}
+            items = {_key_of(key, _below(name, key)): self.add(each, _below(name, key), depth + 1)
+                     for key, each in value.items()}
             return _ordered(items, value) if self._keeps_versions and isinstance(value, OrderedDict) else items
         if isinstance(value, (list, tuple)) and (type(value) in (list, tuple) or hasattr(value, "_fields")):
-            parts = [self.add(each, _below(name, i)) for i, each in enumerate(value)]
+            parts = [self.add(each, _below(name, i), depth + 1) for i, each in enumerate(value)]
             return parts if isinstance(value, list) else tuple(parts)
         _check_object(value, name)
         return value

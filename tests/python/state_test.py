@@ -449,8 +449,12 @@ class Save(Case):
             shardctl.save({torch.zeros(1): 1}, self.folder / "x.pt")
         endless: dict = {}
         endless["self"] = endless
-        with self.assertRaisesRegex(shardctl.Usage, "contains itself"):
-            shardctl.save(endless, self.folder / "x.pt")
+        deep: dict = {"w": torch.zeros(1)}
+        for _ in range(256):
+            deep = {"x": deep}
+        for state in (endless, deep):
+            with self.assertRaisesRegex(shardctl.Usage, "contains itself, or is nested too deeply"):
+                shardctl.save(state, self.folder / "x.pt")
         with self.assertRaisesRegex(shardctl.Unsupported, "step.*\nhint: leave the values out"):
             shardctl.save({"w": torch.zeros(1), "step": 7}, path)
         with self.assertRaises(shardctl.Usage):
