@@ -81,6 +81,8 @@ constexpr std::array kOfModule{
     KnownName{"kv_scale", Role::kCacheScale, kJoins},
     KnownName{"q_scale", Role::kCacheScale, kPairs | kJoins},
     KnownName{"prob_scale", Role::kCacheScale, kJoins},
+    KnownName{"prob_output_scale", Role::kCacheScale, kJoins},
+    KnownName{"kv_cache_scaling_factor", Role::kCacheScale, kJoins},
     KnownName{"k_global_scale", Role::kCacheScale, kJoins},
     KnownName{"v_global_scale", Role::kCacheScale, kJoins},
     KnownName{"q_global_scale", Role::kCacheScale, kJoins},

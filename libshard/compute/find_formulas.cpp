@@ -548,13 +548,6 @@ void add_module(const Search& search, const QuantizedModule& module, Computation
   if (module.has_weight != (module.has_weight ? module.has_scales : has_scale)) {
     throw incomplete_module(search.catalog, search.part, module, search.unknown_form);
   }
-  for (const QuantizedMember& member : members) {
-    const std::string_view name = search.catalog.tensors[member.tensor].name;
-    if (module.has_weight || !is_beside_weight(name)) continue;
-    throw Error(ErrorCode::kUnsupported,
-                fmt::format("cannot dequantize '{}': {}", module.name, beside_weight_text(name)))
-        .of_tensor(name);
-  }
   if (!module.has_weight) return;
   out.formulas.push_back(ModuleFormula(search, module).make(search.dtype));
 }
@@ -586,6 +579,7 @@ Computation find_formulas(const Catalog& catalog, DType dtype, const Quantizatio
       findings.report(in_its_file(error, catalog));
     }
   }
+  refuse_beside_weights(catalog, search.part);
   if (facts.is_quantized) refuse_unknown_codes(catalog, search.part, search.stated);
   join_tied(catalog, found.formulas);
   return found;

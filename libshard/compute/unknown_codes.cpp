@@ -62,7 +62,8 @@ Error incomplete_module(const Catalog& catalog, const QuantizedPart& part, const
   const auto meant = std::ranges::find_if(members, is_meant);
   const std::string_view tensor = catalog.tensors[(meant == members.end() ? members.begin() : meant)->tensor].name;
   if (!unknown_form.empty()) return of_unknown_form(tensor, unknown_form);
-  if (module.form == QuantizedForm::kHqq) {
+  const bool is_of_other_tool = module.form == QuantizedForm::kOther && tensor.ends_with("qweight");
+  if (module.form == QuantizedForm::kHqq || is_of_other_tool) {
     return no_formula(module.form, tensor, tensor, "this form has no formula");
   }
   return Error(ErrorCode::kCorruption,
@@ -105,18 +106,31 @@ std::string other_kind_of_mx(const Tensor& weight, const Tensor& scale, std::spa
 }
 
 bool is_beside_weight(std::string_view name) {
-  constexpr std::array<std::string_view, 9> kEnds{
+  constexpr std::array<std::string_view, 11> kEnds{
       ".pre_quant_scale", ".svdquant_lora_b",                          // ModelOpt
       "_act_pre_scale",                                                // torchao
       ".input_rotation",  ".input_prescale",                           // Quark
       ".hadamard_matrix", ".spinquant_r1_type", ".spinquant_r4_type",  // AutoRound
       ".channel_scales",                                               // ParoQuant
+      ".act.scales",      ".gelu_impl.scales",                         // AutoAWQ
   };
   return ends_in_any(name, kEnds);
 }
 
 std::string beside_weight_text(std::string_view name) {
   return fmt::format("the module also applies '{}', which a plain weight would lack", name);
+}
+
+void refuse_beside_weights(const Catalog& catalog, const QuantizedPart& part) {
+  if (part.modules.empty()) return;
+  for (std::uint32_t i = 0; i < catalog.tensors.size(); ++i) {
+    const std::string_view name = catalog.tensors[i].name;
+    if (!is_beside_weight(name)) continue;
+    if (!part.is_plain(i) && part.modules[part.module_of[i]].has_weight) continue;
+    const std::string_view module = part.is_plain(i) ? name : part.modules[part.module_of[i]].name;
+    throw Error(ErrorCode::kUnsupported, fmt::format("cannot dequantize '{}': {}", module, beside_weight_text(name)))
+        .of_tensor(name);
+  }
 }
 
 bool has_tiles_of_comfy(const Catalog& catalog) {

@@ -40,11 +40,14 @@ void refuse_unknown_codes(const Catalog& catalog, const QuantizedPart& part, con
 /// MXFP4.
 std::string other_kind_of_mx(const Tensor& weight, const Tensor& scale, std::span<const QuantizationScheme> schemes);
 
-/// Whether a model applies the tensor to the inputs of its module before the weight, or adds it to the outputs:
-/// factors, rotations, a remainder of low rank. A plain weight would lack it.
+/// Whether a model applies the tensor to the inputs of its module before the weight, or to the outputs: factors,
+/// rotations, a remainder of low rank. A plain weight would lack it.
 bool is_beside_weight(std::string_view name);
 /// "the module also applies 'a.input_rotation', ..."
 std::string beside_weight_text(std::string_view name);
+/// Looks for such tensors in modules without a weight, and if anything is quantized, among the plain tensors. \throws
+/// Error kUnsupported  there are some
+void refuse_beside_weights(const Catalog& catalog, const QuantizedPart& part);
 
 /// Whether the header of ComfyUI's files states modules in the order of a GPU's kernels.
 bool has_tiles_of_comfy(const Catalog& catalog);

@@ -537,7 +537,9 @@ TEST(FindFormulas, NumbersOfActivationsAndCachesAreDropped) {
                             {"a.k_scale", kF32, {1}},
                             {"a.k_zero_point", kI8, {1}},
                             {"a.v_global_scale", kF32, {1}},
-                            {"a.v_zero_point", kI8, {1}}});
+                            {"a.v_zero_point", kI8, {1}},
+                            {"a.prob_output_scale", kF32, {1}},
+                            {"a.kv_cache_scaling_factor", kF32, {1}}});
   const auto reader = dequantized(stored.reader(), kBf16, stating("compressed-tensors"));
   ASSERT_EQ(reader->catalog().tensors.size(), 1U);
   EXPECT_EQ(reader->catalog().tensors[0].name, "a.k_proj.weight");

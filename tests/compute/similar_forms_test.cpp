@@ -52,6 +52,8 @@ const std::vector<Similar> kSimilar{
      "5 bits",
      "gptq"},
     {"ParoQuant", with(kAwq, {"a.channel_scales", kF16, {1, 64}}), "'a.channel_scales'", "paroquant"},
+    {"activations that AutoAWQ divides", with(kAwq, {"h.mlp.act.scales", kF16, {64}}), "'h.mlp.act.scales'", "awq"},
+    {"codes of nunchaku", {{"a.qweight", kI8, {32, 32}}, {"a.wscales", kBf16, {1, 32}}}, "no formula"},
     {"rotations of AutoRound", with(kGptq, {"a.spinquant_r1_type", kI32, {}}), "'a.spinquant_r1_type'", "auto-round"},
     {"FP4 with exponents and a second scale",
      {{"a.weight", kU8, {32, 32}}, {"a.weight_scale", kU8, {32, 2}}, {"a.weight_scale_2", kF32, {}}},
