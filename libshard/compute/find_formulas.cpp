@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -360,29 +361,31 @@ class ModuleFormula {
     codes_.stated.emplace(Leaf{shape_}, std::vector<std::int64_t>(shape.end() - count, shape.end()));
   }
 
-  /// From the configuration if it has a group size; otherwise the stated shape is read.
+  /// From the configuration if one of its schemes fits; otherwise the stated shape is read.
   std::pair<int, std::int64_t> bits_and_columns(std::int64_t words, std::int64_t groups) const {
     const auto fits = [&](std::int64_t bits, std::int64_t columns) {
       return bits >= 1 && bits <= 8 && columns > 0 && ceil_div(checked_mul(columns, bits), kPackedWordBits) == words &&
              groups <= columns;
     };
+    std::set<std::pair<int, std::int64_t>> fitting;
     for (const QuantizationScheme& scheme : facts_.schemes) {
       if (!scheme.bits || !scheme.group_size || *scheme.group_size < 1 || groups == 1) continue;
       const std::int64_t columns = checked_mul(groups, *scheme.group_size);
-      if (fits(*scheme.bits, columns)) return {static_cast<int>(*scheme.bits), columns};
+      if (fits(*scheme.bits, columns)) fitting.emplace(static_cast<int>(*scheme.bits), columns);
     }
+    if (fitting.size() == 1) return *fitting.begin();
     need(shape_, "the shape of the weight is");
     const std::vector<std::int64_t> stated = numbers_of(shape_);
     const std::int64_t columns = stated.empty() ? 0 : stated.back();
-    std::vector<std::int64_t> candidates;
+    std::set<std::int64_t> candidates;
     for (const QuantizationScheme& scheme : facts_.schemes) {
-      if (scheme.bits && fits(*scheme.bits, columns)) candidates.push_back(*scheme.bits);
+      if (scheme.bits && fits(*scheme.bits, columns)) candidates.insert(*scheme.bits);
     }
     for (std::int64_t bits = 1; candidates.empty() && bits <= 8; ++bits) {
-      if (fits(bits, columns) && !fits(bits + 1, columns) && !fits(bits - 1, columns)) candidates.push_back(bits);
+      if (fits(bits, columns) && !fits(bits + 1, columns) && !fits(bits - 1, columns)) candidates.insert(bits);
     }
-    if (candidates.empty()) throw wrong(weight_, "no number of bits fits its codes").expected(to_string(stated));
-    return {static_cast<int>(candidates.front()), columns};
+    if (candidates.size() != 1) throw wrong(weight_, "no number of bits fits its codes").expected(to_string(stated));
+    return {static_cast<int>(*candidates.begin()), columns};
   }
 
   std::vector<std::int64_t> numbers_of(std::uint32_t tensor) const {

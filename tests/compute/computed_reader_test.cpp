@@ -414,6 +414,22 @@ TEST(Dequantized, TheLastGroupOfAStatedSizeMayBeShort) {
   expect_uneven(*opened(packed, kGroupsOf128));
 }
 
+TEST(Dequantized, TheStatedShapeDecidesIfSeveralSchemesFit) {
+  const QuantizationFacts facts{.is_quantized = true,
+                                .schemes = {{.bits = 4, .group_size = 8}, {.bits = 8, .group_size = 4}}};
+  for (const bool has_shape : {true, false}) {
+    Stored stored;
+    stored.add("a.weight_packed", kI32, {1, 2}, Bytes(8, std::byte{0x81}));
+    stored.add("a.weight_scale", kF32, {1, 2}, std::vector<float>{1, 2});
+    if (has_shape) stored.add("a.weight_shape", kI64, {2}, std::vector<std::int64_t>{1, 8});
+    if (has_shape) {
+      EXPECT_EQ(read_bfloat16(*opened(stored, facts), "a.weight"), (std::vector<float>{1, 1, 1, 1, 2, 2, 2, 2}));
+    } else {
+      EXPECT_THROW(opened(stored, facts), Error);
+    }
+  }
+}
+
 TEST(Dequantized, AGroupIndexNeedsNoStatedSizeUnlessItIsNotFilledIn) {
   std::vector<std::int32_t> index(kUnevenIn);
   for (std::size_t i = 0; i < index.size(); ++i) index[i] = static_cast<std::int32_t>(i / 128);
