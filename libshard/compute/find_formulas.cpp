@@ -425,6 +425,9 @@ class ModuleFormula {
     const Dims packed = weight().shape;
     if (packed.size() != 2) throw wrong(weight_, "the codes are not a matrix");
     check_version_of_awq();
+    const std::int64_t outputs = scale().shape.size() == 2 ? scale().shape[1] : 0;
+    const std::int64_t bits = outputs > 0 ? checked_mul(packed[1], kPackedWordBits) / outputs : 4;
+    if (bits != 4 && bits >= 1 && bits <= 8) throw unsupported(fmt::format("codes of {} bits have no formula", bits));
     set_in_out(packed[0], checked_mul(packed[1], 8), 4);
     codes_.codes.packing = Packing::kAwq;
     need(zeros_, "its zero points are");
