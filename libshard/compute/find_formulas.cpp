@@ -425,9 +425,10 @@ class ModuleFormula {
     const Dims packed = weight().shape;
     if (packed.size() != 2) throw wrong(weight_, "the codes are not a matrix");
     check_version_of_awq();
-    const std::int64_t outputs = scale().shape.size() == 2 ? scale().shape[1] : 0;
-    const std::int64_t bits = outputs > 0 ? checked_mul(packed[1], kPackedWordBits) / outputs : 4;
-    if (bits != 4 && bits >= 1 && bits <= 8) throw unsupported(fmt::format("codes of {} bits have no formula", bits));
+    const auto has_other_bits = [](const QuantizationScheme& scheme) { return !scheme.allows_bits(4); };
+    if (!facts_.schemes.empty() && std::ranges::all_of(facts_.schemes, has_other_bits)) {
+      throw unsupported("the configuration states other bits than 4, which have no formula");
+    }
     set_in_out(packed[0], checked_mul(packed[1], 8), 4);
     codes_.codes.packing = Packing::kAwq;
     need(zeros_, "its zero points are");
