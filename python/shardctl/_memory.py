@@ -71,7 +71,7 @@ def torch_dtype(dtype: str) -> Any:
 
 
 def is_a(value: object, module: str, name: str) -> bool:
-    """Whether it is of that class of a module. Imports nothing: a module that nobody imported has no values."""
+    """Whether it is of that class of a module. Imports nothing, because a module that is not imported has no values."""
     home = sys.modules.get(module)
     return home is not None and isinstance(value, getattr(home, name))
 

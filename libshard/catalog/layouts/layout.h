@@ -49,7 +49,7 @@ struct MeshLayout {
 /// The same boxes as in a different checkpoint. The catalog must outlive the layout.
 struct LikeLayout {
   const Catalog* like;
-  std::string path{};  ///< Where that checkpoint is, for errors.
+  std::string path{};  ///< Path of that checkpoint, for errors.
 };
 /// Whole tensors in N files balanced by bytes, in name order.
 struct ShardsLayout {
