@@ -412,9 +412,10 @@ def load_state_dict(source: Union[PathLike, list[PathLike], Checkpoint],
 
 
 def _load(checkpoint: Checkpoint, target: Any, strict: bool, assign: bool, cast: bool, prefix: str) -> Any:
+    from torch.nn import Module
     from torch.nn.modules.module import _IncompatibleKeys
 
-    is_module = is_a(target, "torch.nn", "Module")
+    is_module = isinstance(target, Module)
     if not is_module and not isinstance(target, (Mapping, list, tuple)):
         raise usage("cannot fill such a state", "a module or a state dict", type(target).__name__)
     state = target.state_dict() if is_module else target

@@ -296,7 +296,7 @@ const std::vector<Wrong> kContradicting{
      "a.b.weight",
      stating("compressed-tensors", {{.strategy = "channel"}, {.group_size = -1, .strategy = "group"}})},
     {"groups in place of rows", kInt4, ErrorCode::kCorruption, "a.b.weight_packed",
-     stating("compressed-tensors", {{.bits = 4, .strategy = "channel"}})},
+     stating("compressed-tensors", {{.bits = 4, .group_size = 16, .strategy = "channel"}})},
     {"MXFP8 with too few exponents",
      {{"a.b.weight", kF8, {8, 96}}, {"a.b.weight_scale", kU8, {8, 2}}},
      ErrorCode::kCorruption,

@@ -391,8 +391,9 @@ TEST(MergeAdapters, WarnsOfModulesToSaveWithoutTensors) {
     if (has_head) adapter.add("base_model.model.m.head.weight", kF32, {2, 2}, numbers(4, 2));
     return merged(std::move(base), std::move(adapter), config)->catalog().warnings;
   };
-  EXPECT_EQ(warnings(false), std::vector<std::string>{"x has no tensors for its modules_to_save (classifier, m.head); "
-                                                      "those of the base model are kept"});
+  EXPECT_EQ(warnings(false),
+            std::vector<std::string>{"x has no tensors for its modules_to_save ('classifier', 'm.head'); "
+                                     "those of the base model are kept"});
   EXPECT_TRUE(warnings(true).empty());
 }
 

@@ -481,7 +481,7 @@ bool is_log_in(const Session& session, const std::string& path) try {
 void check_log(Session& session, const Request& request) {
   std::vector<std::string> paths = request.read.paths;
   paths.insert(paths.end(), request.read.named_inputs.begin(), request.read.named_inputs.end());
-  paths.push_back(request.read.numbers.hf_ref);
+  if (const std::string& reference = request.read.numbers.hf_ref; !reference.empty()) paths.push_back(reference);
   const auto read = std::ranges::find_if(paths, [&](const auto& path) { return is_log_in(session, path); });
   if (read == paths.end()) return;
   const bool is_in_folder = session.fs.is_folder(*read);
