@@ -85,6 +85,7 @@ TEST(Glob, OfANameMatchesOnlyThatName) {
   EXPECT_TRUE(only.matches("a[0].*?"));
   EXPECT_FALSE(only.matches("a0.xy"));
   EXPECT_EQ(glob_of_name("layers.0"), "layers.0");
+  EXPECT_EQ(glob_of_layers("layers.0.w1.[1]."), "layers.*.w1.[[]1].");
 }
 
 TEST(Glob, EndsSoonOnPatternsThatInviteBacktracking) {
