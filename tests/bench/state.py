@@ -18,7 +18,6 @@ import subprocess
 import sys
 import tempfile
 import time
-from pathlib import Path
 
 OPERATIONS = ("save", "save_unsynced", "load", "load_columns", "gather", "reshard")
 TENSORS = 16

@@ -1,6 +1,5 @@
 """The commonest wrong first guesses get the line that works: each case is a command, its exit code and words of the answer."""
 import io
-import json
 import os
 import pathlib
 import subprocess

@@ -9,7 +9,6 @@ a read-only mount, a folder of a different user. SIGXFSZ and SIGBUS never end th
 import argparse
 import os
 import resource
-import subprocess
 import sys
 import tempfile
 from pathlib import Path

@@ -8,7 +8,7 @@ import json
 import random
 from collections.abc import Iterable
 
-from build import (FILESYSTEM, METADATA, built, dict_of, entry, name, number, pickled, safetensors, storage, stored_at, text,
+from build import (FILESYSTEM, METADATA, built, dict_of, entry, name, number, pickled, safetensors, storage, text,
                    torch_file, tuple_of)
 from case import Case, by_verb, file_of, files_of, lazily
 

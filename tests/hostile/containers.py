@@ -7,7 +7,7 @@ import zlib
 from pathlib import Path
 
 from build import (dcp_metadata, dcp_objects, entry, name, pickled, safetensors, sparse, tensor, text, torch_file, torch_zip,
-                   tuple_of, zstd_zeros)
+                   zstd_zeros)
 from case import ALL, READ, by_verb, everywhere, file_of, files_of, lazily
 
 

@@ -1,7 +1,7 @@
 """Pickles that try to run code, to recurse, or to grow."""
 import struct
 
-from build import built, name, number, pickled, storage, tensor, text, torch_file, tuple_of
+from build import built, name, number, storage, tensor, text, torch_file, tuple_of
 from case import ALL, READ, by_verb, everywhere, file_of, lazily
 
 COMMAND = text("touch pwned")

@@ -4,8 +4,8 @@ import os
 import socket
 from pathlib import Path
 
-from build import dcp_metadata, entry, safetensors, sparse, tensor, torch_file
-from case import ALL, Case, everywhere, file_of, files_of
+from build import dcp_metadata, entry, safetensors, sparse, tensor
+from case import ALL, everywhere, file_of, files_of
 
 GOOD = safetensors({"a": entry([4], 0, 4)}, b"abcd")
 INDEX = json.dumps({"weight_map": {"a": "x.safetensors"}}).encode()

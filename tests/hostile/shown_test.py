@@ -16,12 +16,11 @@ import struct
 import subprocess
 import sys
 import tempfile
-import zipfile
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from build import dcp_metadata, entry, name, pickled, safetensors, text, torch_file, torch_zip, tuple_of
+from build import dcp_metadata, entry, name, safetensors, text, torch_file, torch_zip, tuple_of
 from pickles import call
 from ranks import records, shard
 

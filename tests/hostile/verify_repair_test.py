@@ -5,7 +5,6 @@ verify_repair_test.py [PART OF A NAME]. Prints the worst time and memory. Only P
 """
 import json
 import multiprocessing
-import os
 import shutil
 import sys
 import tempfile

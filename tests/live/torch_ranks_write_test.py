@@ -4,7 +4,6 @@ A rank loads its file of every case's checkpoint and compares it with the whole 
 offsets, placements, metadata, objects, and torch's gathered result.
 """
 import unittest
-from pathlib import Path
 
 import torch
 import torch.distributed as dist

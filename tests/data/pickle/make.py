@@ -4,7 +4,6 @@ Stand-ins with the same module, name, base and attributes take the place of the 
 needed; the pickles are the same. One line each: the class, a word for how it is pickled, protocol 2 in hexadecimal.
 """
 import argparse
-import dataclasses
 import enum
 import io
 import pathlib

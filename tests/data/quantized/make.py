@@ -6,12 +6,11 @@ AutoGPTQ, AutoAWQ, ModelOpt, GPT-OSS and DeepSeek give their tensors.
 """
 import json
 import pathlib
-import shutil
 import sys
 import tempfile
 
 import torch
-from safetensors.torch import load_file, save_file
+from safetensors.torch import save_file
 from transformers import BitsAndBytesConfig, LlamaConfig, LlamaForCausalLM
 
 OUT = pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else pathlib.Path(__file__).parent)
