@@ -181,6 +181,16 @@ TEST_F(CommandLine, RefusesPlaceWithoutMesh) {
   refuses({"split", "a", "-o", "b", "--place", "*=R"}, "--place needs --mesh");
 }
 TEST_F(CommandLine, RefusesAMissingDestination) { refuses({"gather", "a b"}, "shardctl gather 'a b' -o DST"); }
+TEST_F(CommandLine, RefusesAnOptionAsADestination) {
+  refuses({"gather", "a", "-o", "-f"}, "cannot write to '-f': it looks like an option");
+  refuses({"inspect", "a", "--html", "--force"}, "cannot write to '--force'");
+  refuses({"inspect", "a", "--log-file", "-q"}, "cannot write to '-q'");
+  EXPECT_EQ(parse({"gather", "a", "-o", "./-f"}).write.path, "./-f");
+}
+TEST_F(CommandLine, NamesAnOptionWithoutValue) {
+  refuses({"gather", "a", "-o"}, "--output needs a value");
+  refuses({"split", "a", "-o", "b", "--ranks"}, "--ranks needs a value");
+}
 TEST_F(CommandLine, RefusesThreeToDiff) { refuses({"diff", "a", "b", "c"}, "3 given"); }
 TEST_F(CommandLine, TheLastWordOfCatIsTheName) {
   const Request request = parse({"cat", "a", "b", "w[0:2]", "--format", "npy"});

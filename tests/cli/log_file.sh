@@ -34,6 +34,8 @@ for option in "--nonsense" "--to nothing -o x --bogus" "--layout= "; do
   expect 2 gather --log-file=m.safetensors $option m.safetensors
 done
 cmp m.safetensors before || fail "a usage error was appended to the source"
+expect 2 gather m.safetensors --log-file -q -o whole.safetensors
+[ ! -e -q ] || fail "a log with the name of an option was begun"
 expect 2 gather m.safetensors --nonsense --log-file usage
 grep -q "error unknown option --nonsense" usage || fail "a usage error is not in the log"
 # The same holds for folders that are read, and for links to their files.

@@ -43,8 +43,11 @@ bool layout_given(const std::vector<CLI::Option*>& options) {
 
 /// CLI11's error in the form of ours.
 Error usage_of(const CLI::ParseError& error) {
-  constexpr std::string_view kUnconverted = "Could not convert: ";
+  constexpr std::string_view kUnconverted = "Could not convert: ", kMissing = ": 1 required ";
   std::string text = error.what();
+  if (const std::size_t name = text.find(kMissing); name != std::string::npos) {
+    return usage(text.substr(0, name) + " needs a value");
+  }
   if (text.starts_with(kUnconverted)) return usage("cannot read the value in " + text.substr(kUnconverted.size()));
   if (text.starts_with(": ")) text.erase(0, 2);  // CLI11 leaves out the names of options that help does not list.
   return usage(lower_first(text));
@@ -332,6 +335,11 @@ void check_paths(const Session& session, const Request& request) {
         .in_file(path)
         .hint("write to a local path, and upload the result");
   }
+  for (const std::string& path : paths) {
+    if (path.size() < 2 || path.front() != '-') continue;
+    throw usage(fmt::format("cannot write to '{}': it looks like an option", path))
+        .hint(fmt::format("give a name, or ./{} for a file of this name", path));
+  }
   if (is_url(request.write.path) && request.run.local_output) {
     throw usage("--local-output needs a local path").because("all ranks write to one place in an object store");
   }
@@ -492,8 +500,10 @@ void check_log(Session& session, const Request& request) {
       .hint("pass another file to --log-file");
 }
 
-/// Keeps an error before check_log out of a log that may be a file to read: one that any other argument names.
+/// Keeps an error before check_log out of a log that may be a file to read, which any other argument names, or whose
+/// name was meant as an option.
 void forget_log_of_input(Session& session) {
+  if (session.common.log_file.starts_with('-')) session.common.log_file.clear();
   std::string_view before;
   for (const std::string_view word : session.command.arguments) {
     const bool is_log = before == "--log-file" || word.starts_with("--log-file=");
