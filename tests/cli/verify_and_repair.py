@@ -367,6 +367,15 @@ class Selections(InAFolder):
         self.assertEqual([each["kind"] for each in found["findings"]], ["hash_mismatch"])
 
 
+class Formats(InAFolder):
+    def test_that_repair_cannot_write_have_a_line_with_another_one(self):
+        save = str(DATA / "deepspeed" / "stage1")
+        hint = shardctl("repair", save, "-o", "rep", code=8).stderr.split("hint: shardctl ")[1]
+        self.assertEqual(hint.split(), ["repair", save, "-o", "rep", "--to", "dcp"])
+        self.assertEqual(document(*hint.split())["lost"], [])
+        self.assertIn("--to dcp", shardctl("average", save, save, "-o", "mean", code=8).stderr)
+
+
 class Adapters(InAFolder):
     def test_are_merged_into_repaired_weights(self):
         weights = {"a.weight": ("F32", [1, 2], struct.pack("<2f", 1, 2)), "b.weight": ("F32", [2], struct.pack("<2f", 3, 4))}

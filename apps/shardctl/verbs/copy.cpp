@@ -202,7 +202,8 @@ Rewrite open_rewrite(const Session& session, const CopyRequest& request, const F
   const std::string_view name = format.traits.name;
   if (!request.write.defaults.rewrites) {
     throw Error(ErrorCode::kUnsupported, fmt::format("{} cannot write {}", session.command.verb, name))
-        .hint(fmt::format("use reshard or convert with --to {}", name));
+        .hint(request.write.defaults.keeps_format ? repeat_command(session.command.arguments, "--to dcp")
+                                                  : fmt::format("use reshard or convert with --to {}", name));
   }
   if (source.format->traits.name != format.rewrites) {
     throw Error(ErrorCode::kUnsupported, fmt::format("--to {} needs a {} source", name, format.rewrites))
