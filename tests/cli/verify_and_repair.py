@@ -367,6 +367,10 @@ class Selections(InAFolder):
         self.assertEqual([each["kind"] for each in found["findings"]], ["hash_mismatch"])
 
 
+class SelectionsOfSmallTensors(Selections):
+    COUNT = 4
+
+
 class Formats(InAFolder):
     def test_that_repair_cannot_write_have_a_line_with_another_one(self):
         save = str(DATA / "deepspeed" / "stage1")

@@ -76,7 +76,7 @@ TEST_F(Verify, TextHasOneLineAFindingAndAVerdict) {
   EXPECT_THAT(world.out, StartsWith("/s.pt: good. Checked 1 file of "));
   world.flip("/s.pt", find("/s.pt", "ABCDEFGH"), 0);
   EXPECT_EQ(world.run({"verify", "/s.pt"}), 1);
-  EXPECT_THAT(world.out, StartsWith("error crc_mismatch s.pt: "));
+  EXPECT_THAT(world.out, StartsWith("error crc_mismatch s.pt 'layer.weight': "));
   EXPECT_THAT(world.out, HasSubstr("\n/s.pt: damaged, 1 error. Checked "));
 }
 
