@@ -42,8 +42,12 @@ void VerifyFindings::add(const Error& finding, Severity severity) {
   all_.push_back({std::move(error), severity});
 }
 
+/// Other kinds may name one tensor of several that suffer: a header, or the end of a file.
 bool VerifyFindings::is_dropped(const Error& finding) const {
-  return is_chosen_ && !finding.tensor().empty() && !is_chosen_(finding.tensor());
+  if (!is_chosen_ || finding.tensor().empty() || is_chosen_(finding.tensor())) return false;
+  const std::optional<FindingKind> kind = finding.kind();
+  return kind == FindingKind::kCrcMismatch || kind == FindingKind::kReplicaMismatch || kind == FindingKind::kGap ||
+         is_unread(finding);
 }
 
 void VerifyFindings::choose(std::function<bool(std::string_view name)> is_chosen) {

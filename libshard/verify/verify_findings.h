@@ -52,8 +52,8 @@ class VerifyFindings final : public Findings {
   /// returns an Error, this error explains the file's findings.
   void explain_by(std::function<std::optional<Error>(const std::string& file)> look) { look_ = std::move(look); }
 
-  /// Drops the findings about tensors and objects whose names `is_chosen` rejects, and those that follow. Findings
-  /// about files stay.
+  /// Drops the findings about the content of tensors and objects whose names `is_chosen` rejects (checksums, replicas,
+  /// gaps, unread content), and those that follow.
   void choose(std::function<bool(std::string_view name)> is_chosen);
 
   /// All findings without duplicates: errors first, then warnings, each sorted by file, tensor and text.

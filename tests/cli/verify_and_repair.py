@@ -367,6 +367,17 @@ class Selections(InAFolder):
         self.assertEqual([each["kind"] for each in found["findings"]], ["hash_mismatch"])
 
 
+class SelectionsOfSafetensors(InAFolder):
+    def test_keep_the_finding_that_the_file_is_cut(self):
+        """It names only the first tensor that is lost."""
+        safetensors(Path("m.safetensors"), {"a": bytes(8), "b": bytes(8), "c": bytes(8)})
+        Path("m.safetensors").write_bytes(Path("m.safetensors").read_bytes()[:-12])
+        found = document("verify", "m.safetensors", code=1)["findings"]
+        self.assertEqual([(each["kind"], each["tensor"]) for each in found], [("truncated", "b")])
+        for name in "abc":
+            self.assertEqual(document("verify", "m.safetensors", "--include", name, code=1)["findings"], found)
+
+
 class SelectionsOfSmallTensors(Selections):
     COUNT = 4
 

@@ -362,7 +362,7 @@ void print(const Session& session, const VerifyReport& report) {
 
 // ---- The selection.
 
-/// Keeps only findings about files and about the selected names. \pre tensors are located, and objects loaded
+/// Drops findings about the content of other names. \pre tensors are located, and objects loaded
 void choose_findings(const Session& session, const Request& request, const Reader* reader, VerifyFindings& found) {
   const SelectionOptions& select = request.select;
   if (reader == nullptr || (select.include.empty() && select.exclude.empty())) return;
@@ -559,7 +559,7 @@ int run_verify(Session& session, const Request& request) {
       session, *log, "verify", [&] { return progress.bytes_read.load(); }, progress.others_bytes);
   on_all_ranks(session, progress.bytes_read, progress.others_bytes, meter.awaited(), [&](const std::stop_token& stop) {
     verification.prepare(stop);
-    choose_findings(session, request, job.reader, found);
+    choose_findings(session, request, opened.source.reader.get(), found);
     if (is_rank_zero(session) && job.reader != nullptr) report_unread_values(job.reader->catalog(), found);
     meter.set_total(verification.total_bytes());
     verification.read(stop);
