@@ -237,20 +237,19 @@ bool is_inside(const Path& path, std::span<const std::string> container) {
 constexpr std::array<std::string_view, 4> kWrappers{"_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module",
                                                     "_forward_module"};
 constexpr std::string_view kDataParallel = "module", kFlatParameter = "_flat_param";
-constexpr std::string_view kModelPrefix = "model.", kAverages = "n_averaged";
+constexpr std::string_view kModelPrefix = "model.", kDecoder = "decoder.", kAverages = "n_averaged";
 /// Modules of transformers' models outside of the base model.
-constexpr std::array<std::string_view, 12> kHeads{"lm_head",
-                                                  "embed_out",
-                                                  "cls",
-                                                  "classifier",
-                                                  "score",
-                                                  "qa_outputs",
-                                                  "logit_scale",
-                                                  "vocab_projector",
-                                                  "generator_predictions",
-                                                  "text_projection",
-                                                  "visual_projection",
-                                                  "pre_classifier"};
+constexpr std::array<std::string_view, 9> kHeads{"lm_head",
+                                                 "embed_out",
+                                                 "cls",
+                                                 "classifier",
+                                                 "score",
+                                                 "qa_outputs",
+                                                 "vocab_projector",
+                                                 "generator_predictions",
+                                                 "pre_classifier"};
+/// Modules outside of the base model in some families, and inside of it in others (Grounding DINO's).
+constexpr std::array<std::string_view, 3> kProjections{"logit_scale", "text_projection", "visual_projection"};
 /// The names of the base model in the classes of several families, and of parts that no base model has (BLIP's and
 /// Kosmos'). Other families use the model's type.
 constexpr std::array<std::string_view, 5> kModelNames{"transformer", "backbone", "qformer", "text_decoder",
@@ -262,12 +261,17 @@ std::string clean(std::string_view name, std::string_view container) {
   return without_wrappers(name);
 }
 
-/// Whether some name begins with `model.` twice, or that of a head, which is in no other module, once.
+/// Whether some name begins with `model.` twice, or that of a head, which is in no other module than the decoder of
+/// some pairs of models (Pix2Struct's), once.
 bool has_outer_model(const std::vector<ModelTensor>& tensors) {
-  return std::ranges::any_of(tensors, [](const ModelTensor& each) {
-    if (!each.name.starts_with(kModelPrefix)) return false;
-    const std::string_view inner = std::string_view(each.name).substr(kModelPrefix.size());
-    return inner.starts_with(kModelPrefix) || contains(kHeads, first_part(inner));
+  const auto has_prefix = [](const ModelTensor& each) { return each.name.starts_with(kModelPrefix); };
+  const bool are_all_inside = std::ranges::all_of(tensors, has_prefix);
+  return std::ranges::any_of(tensors, [&](const ModelTensor& each) {
+    if (!has_prefix(each)) return false;
+    std::string_view inner = std::string_view(each.name).substr(kModelPrefix.size());
+    if (inner.starts_with(kModelPrefix)) return true;
+    if (inner.starts_with(kDecoder)) inner.remove_prefix(kDecoder.size());
+    return contains(kHeads, first_part(inner)) || (are_all_inside && contains(kProjections, first_part(inner)));
   });
 }
 

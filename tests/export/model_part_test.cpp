@@ -153,6 +153,14 @@ TEST(FindModel, AHeadHasNoModelAboveIt) {
               ElementsAre("bert.w", "classifier.bias"));
   EXPECT_THAT(model_names(catalog_of({"lm_head.weight", "model.layers.0.w"})),
               ElementsAre("lm_head.weight", "model.layers.0.w"));
+  // Pix2Struct's head is in its decoder.
+  EXPECT_THAT(model_names(catalog_of({"model.decoder.lm_head.weight", "model.encoder.w"})),
+              ElementsAre("decoder.lm_head.weight", "encoder.w"));
+  // CLIP's projection is beside its base models, Grounding DINO's inside of it.
+  EXPECT_THAT(model_names(catalog_of({"model.text_model.w", "model.text_projection.weight"})),
+              ElementsAre("text_model.w", "text_projection.weight"));
+  EXPECT_THAT(model_names(catalog_of({"bbox_embed.0.w", "model.text_projection.weight"})),
+              ElementsAre("bbox_embed.0.w", "model.text_projection.weight"));
 }
 
 TEST(FindModel, TwoTensorsOfOneResultingNameAreRefused) {
