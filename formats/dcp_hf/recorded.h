@@ -17,7 +17,7 @@
 
 namespace shard::dcp_hf {
 
-inline constexpr const char* kWorldSizeKey = "shardctl.world_size";
+using safetensors::kWorldSizeKey;
 inline constexpr const char* kRanksKey = "shardctl.ranks";
 inline constexpr const char* kShapesKey = "shardctl.shapes";
 

@@ -28,6 +28,8 @@ using MetadataMap = std::map<std::string, std::string>;
 
 inline constexpr const char* kShardingInfoKey = "DCP_SHARDING_INFO";
 inline constexpr const char* kDcpVersionKey = "DCP_VERSION";
+/// shardctl's own note in files of ranks: the number of ranks.
+inline constexpr const char* kWorldSizeKey = "shardctl.world_size";
 
 /// Adds one file's metadata to the catalog's; a key whose value differs between files is a warning.
 void merge_metadata(Catalog& catalog, const MetadataMap& metadata, const std::string& file);

@@ -305,10 +305,11 @@ class SafetensorsReader final : public Reader {
     metadata.erase(kDcpVersionKey);
   }
 
-  /// Adds a warning about the folder that torch leaves beside the files when it saves with enable_consolidation.
   /// vLLM's files of one rank (`sharded_state`) record neither the number of ranks nor whole shapes. Only those of a
-  /// single rank have whole tensors.
+  /// single rank have whole tensors, and shardctl's own record it.
   void warn_of_rank() {
+    const auto ranks = catalog_.metadata.extract(kWorldSizeKey);
+    if (!ranks.empty() && ranks.mapped() == "1") return;
     const auto is_of_rank = [](const std::string& name) { return base_name(name).starts_with("model-rank-"); };
     const auto file = std::ranges::find_if(source_.names, is_of_rank);
     if (file == source_.names.end()) return;
@@ -322,6 +323,7 @@ class SafetensorsReader final : public Reader {
     catalog_.warnings.push_back(fmt::format("{}: {}: {}", error.file(), error.what(), error.why()));
   }
 
+  /// Adds a warning about the folder that torch leaves beside the files when it saves with enable_consolidation.
   void note_shards() {
     const auto shards = std::ranges::find(source_.others, "sharded");
     if (shards == source_.others.end()) return;

@@ -1,9 +1,12 @@
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <map>
+#include <string>
 #include <vector>
 
 #include "formats/safetensors/header.h"
+#include "formats/safetensors/metadata.h"
 #include "formats/vllm/format.h"
 #include "libshard/io/file_writer.h"
 
@@ -20,11 +23,14 @@ class VllmWriter final : public Writer {
       Storage& storage = target.storage_of(tensor);
       by_file[storage.file].push_back({&tensor, tensor.shape, &storage});
     }
+    int ranks = 0;
+    for (const File& file : target.files) ranks = std::max(ranks, file.rank + 1);
     std::map<int, int> parts;  // The number of parts so far, by rank.
     for (std::size_t i = 0; i < by_file.size(); ++i) {
       File& file = target.files[i];
       file.path = fmt::format("model-rank-{}-part-{}.safetensors", file.rank, parts[file.rank]++);
-      heads_.push_back(safetensors::place_file(by_file[i], {}, file));
+      heads_.push_back(
+          safetensors::place_file(by_file[i], {{safetensors::kWorldSizeKey, std::to_string(ranks)}}, file));
     }
   }
 

@@ -87,6 +87,13 @@ TEST_F(SafetensorsReaderTest, FilesOfOneRankOfVllmMayBeOnlyAPart) {
   EXPECT_TRUE(found.all().empty());
 }
 
+TEST_F(SafetensorsReaderTest, FilesOfVllmThatRecordOneRankAreWhole) {
+  put("/v/model-rank-0-part-0.safetensors", file_with({"a"}, R"("__metadata__":{"shardctl.world_size":"1"})"));
+  const auto reader = open({"/v"});
+  EXPECT_THAT(reader->catalog().warnings, ElementsAre());
+  EXPECT_TRUE(reader->catalog().metadata.empty());
+}
+
 TEST_F(SafetensorsReaderTest, AFolderWithoutIndexIsAllItsFiles) {
   put("/d/b.safetensors", file_with({"b"}));
   put("/d/a.safetensors", file_with({"a"}));
