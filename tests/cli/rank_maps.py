@@ -28,6 +28,21 @@ def check_padding_of_ranks():
     assert read(WORK / "parts.safetensors") == {"tok": of_rows(rows(embed) + [[0] * 300] * 3)}
 
 
+def check_tied_tensors_of_two_layouts():
+    """Tied tensors that are sharded along different dimensions are compared where they overlap."""
+    embed = [4, 8], numbers(32)
+    write(WORK / "tied.safetensors", {"embed": embed})
+    for name, head in {"columns": {"shard": [{"axis": "tp", "dim": 1}]}, "whole": {}, "turned": {"permute": "transpose"}}.items():
+        document("tied.json", mesh={"tp": "ranks"}, rules=[{"logical": "embed", "stored": "embed", "shard": [{"axis": "tp", "dim": 0}]},
+                                                          {"alias": "embed", "stored": "head"} | head])
+        run("split", "tied.safetensors", "-o", f"tied-{name}", "--to", "torch-ranks", "--to-map", "tied.json", "--ranks", "2")
+        run("gather", f"tied-{name}", "-o", f"tied-{name}.safetensors", "--map", "tied.json")
+        assert read(WORK / f"tied-{name}.safetensors") == {"embed": embed}, name
+        shard = WORK / f"tied-{name}/rank-00001-of-00002.pt"
+        shard.write_bytes(shard.read_bytes().replace(struct.pack("<i", embed[1][-1]), struct.pack("<i", 7), 1))
+        assert "replicas of 'embed' differ" in run("digest", f"tied-{name}", "--map", "tied.json", expect=4), name
+
+
 def check_ranks():
     """Files of ranks for vLLM: columns of q, k and v a rank, with k and v repeated, and a padded vocabulary."""
     heads, groups, head, hidden, ranks = 8, 2, 2, 3, 4
@@ -278,5 +293,6 @@ def check_save_of_deepspeed():
 
 
 for check in (check_files_of_ranks, check_files_are_written, check_safetensors_of_ranks, check_files_in_folders, check_save_of_deepspeed,
-              check_flat_buffers, check_ranks, check_whole_heads, check_other_cuts, check_padding_of_ranks):
+              check_flat_buffers, check_ranks, check_whole_heads, check_other_cuts, check_padding_of_ranks,
+              check_tied_tensors_of_two_layouts):
     check()

@@ -2,9 +2,11 @@
 
 #include <algorithm>
 #include <array>
+#include <utility>
 
 #include "libshard/core/box.h"
 #include "libshard/core/checked.h"
+#include "libshard/core/sort_unique.h"
 #include "libshard/map/arithmetic/flat_buffers.h"
 
 namespace shard {
@@ -105,6 +107,27 @@ void append_flat(const LinkTargets& targets, const MapLink& link, Arena& arena, 
   append_chunks(chunks, box, arena, out);
 }
 
+/// Appends the parts of a chunk between borders along one dimension. \pre its ends are among the borders
+void append_split(const Chunk& chunk, int dim, std::span<const std::int64_t> borders, Arena& arena,
+                  std::vector<Chunk>& out) {
+  const std::int64_t begin = chunk.offsets[dim], end = begin + chunk.sizes[dim];
+  auto next = std::ranges::upper_bound(borders, begin);
+  if (begin == end || *next == end) return out.push_back(chunk);
+  const auto i = static_cast<std::size_t>(dim);
+  Numbers offsets, sizes;
+  std::ranges::copy(chunk.offsets, offsets.begin());
+  std::ranges::copy(chunk.sizes, sizes.begin());
+  for (std::int64_t at = begin; at < end; at = *next++) {
+    offsets[i] = at;
+    sizes[i] = *next - at;
+    Chunk part = chunk;
+    part.offsets = arena.dims(std::span(offsets).first(static_cast<std::size_t>(chunk.offsets.size())));
+    part.sizes = arena.dims(std::span(sizes).first(static_cast<std::size_t>(chunk.sizes.size())));
+    part.first += (at - begin) * chunk.strides[dim];
+    out.push_back(part);
+  }
+}
+
 }  // namespace
 
 std::vector<int> single_dims(const Catalog& stored) {
@@ -132,6 +155,22 @@ void append_linked(const LinkTargets& targets, std::span<const MapLink> links, A
     }
   }
   targets.stored.sort_chunks(std::span(out).subspan(begin));
+}
+
+void split_at_borders(const Catalog& catalog, Arena& arena, std::vector<Chunk>& chunks) {
+  const int dims = chunks.empty() ? 0 : chunks.front().offsets.size();
+  for (int dim = 0; dim < dims; ++dim) {
+    std::vector<std::int64_t> borders;
+    for (const Chunk& chunk : chunks) {
+      borders.push_back(chunk.offsets[dim]);
+      borders.push_back(chunk.offsets[dim] + chunk.sizes[dim]);
+    }
+    sort_unique(borders);
+    std::vector<Chunk> parts;
+    for (const Chunk& chunk : chunks) append_split(chunk, dim, borders, arena, parts);
+    chunks = std::move(parts);
+  }
+  catalog.sort_chunks(chunks);
 }
 
 }  // namespace shard

@@ -38,4 +38,8 @@ struct LinkTargets {
 /// buffers. Dims are allocated in `arena`.
 void append_linked(const LinkTargets& targets, std::span<const MapLink> links, Arena& arena, std::vector<Chunk>& out);
 
+/// Splits the chunks of one tensor at each other's borders, so that any two are equal or do not overlap. The result is
+/// in the order of `catalog`. Dims are allocated in `arena`. Cost: the number of resulting chunks.
+void split_at_borders(const Catalog& catalog, Arena& arena, std::vector<Chunk>& chunks);
+
 }  // namespace shard

@@ -436,6 +436,7 @@ class Undoing {
             .of_tensor(entry.name);
       }
       first.compares_replicas = first.compares_replicas && entry.compares_replicas;
+      first.is_joined = true;
       std::ranges::move(entry.links, std::back_inserter(first.links));
     }
     entries.resize(kept);
@@ -493,6 +494,13 @@ std::vector<Chunk> UndoneMap::chunks_of(const Catalog& stored, const Padding& pa
   return chunks;
 }
 
+std::vector<Chunk> UndoneMap::chunks_of(const Catalog& stored, const Entry& entry) const {
+  std::vector<Chunk> chunks;
+  append_linked(targets_in(stored), entry.links, *arena_, chunks);
+  if (entry.is_joined) split_at_borders(stored, *arena_, chunks);
+  return chunks;
+}
+
 Catalog UndoneMap::make_catalog(const Catalog& stored) const {
   Catalog logical = stored;
   logical.arena = arena_;
@@ -503,12 +511,9 @@ Catalog UndoneMap::make_catalog(const Catalog& stored) const {
   logical.metadata.erase(kAliasesNote);
   logical.warnings.insert(logical.warnings.end(), warnings_.begin(), warnings_.end());
   CatalogBuilder builder(logical);
-  std::vector<Chunk> chunks;
   for (const Entry& entry : entries_) {
     builder.begin(entry.name, entry.path, entry.dtype, entry.shape);
-    chunks.clear();
-    append_linked(targets_in(stored), entry.links, *arena_, chunks);
-    for (const Chunk& chunk : chunks) builder.add_chunk(chunk);
+    for (const Chunk& chunk : chunks_of(stored, entry)) builder.add_chunk(chunk);
     Tensor& tensor = builder.tensor();
     tensor.rank = entry.rank;
     if (entry.links.size() == 1 && entry.links[0].is_whole) {
@@ -523,12 +528,8 @@ Catalog UndoneMap::make_catalog(const Catalog& stored) const {
 void UndoneMap::refresh(const Catalog& stored, std::span<const std::uint32_t> tensors, Catalog& logical) const {
   logical.storages = stored.storages;
   logical.stored = stored.stored;
-  std::vector<Chunk> chunks;
   for (const std::uint32_t index : tensors) {
-    const Tensor& tensor = logical.tensors[index];
-    chunks.clear();
-    append_linked(targets_in(stored), entries_[index].links, *arena_, chunks);
-    std::ranges::copy(chunks, logical.chunks.begin() + tensor.first_chunk);
+    std::ranges::copy(chunks_of(stored, entries_[index]), logical.chunks.begin() + logical.tensors[index].first_chunk);
   }
 }
 

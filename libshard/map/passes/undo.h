@@ -65,11 +65,13 @@ class UndoneMap {
     DType dtype{};
     std::int32_t rank = -1;
     bool is_alias = false;
+    bool is_joined = false;  ///< Some links are those of an alias, which may be sharded differently.
     bool compares_replicas = true;
     MapFactors factors{};
     std::vector<MapLink> links;
   };
   LinkTargets targets_in(const Catalog& stored) const;
+  std::vector<Chunk> chunks_of(const Catalog& stored, const Entry& entry) const;
   void append_stored(const MapLink& link, std::vector<std::uint32_t>& out) const;
 
   std::shared_ptr<Arena> arena_;
