@@ -252,8 +252,10 @@ constexpr std::array<std::string_view, 9> kHeads{"lm_head",
 constexpr std::array<std::string_view, 3> kProjections{"logit_scale", "text_projection", "visual_projection"};
 /// The names of the base model in the classes of several families, and of parts that no base model has (BLIP's and
 /// Kosmos'). Other families use the model's type.
-constexpr std::array<std::string_view, 5> kModelNames{"transformer", "backbone", "qformer", "text_decoder",
+constexpr std::array<std::string_view, 4> kModelNames{"transformer", "qformer", "text_decoder",
                                                       "image_to_text_projection"};
+/// A base model too (Mamba's), but a part of it beside a decoder (RT-DETR's).
+constexpr std::string_view kBackbone = "backbone";
 
 /// A name without its container and without the parts that wrappers add.
 std::string clean(std::string_view name, std::string_view container) {
@@ -275,10 +277,16 @@ bool has_outer_model(const std::vector<ModelTensor>& tensors) {
   });
 }
 
+/// Whether most names are those of the reference's weights.
+bool are_known(const std::vector<ModelTensor>& tensors, const ModelHints& hints) {
+  const auto is_known = [&](const ModelTensor& each) { return hints.has(each.name); };
+  return hints.has && 2 * std::ranges::count_if(tensors, is_known) > std::ssize(tensors);
+}
+
 /// Whether all names begin with `model.`, and the hints show that a module outside of the model causes it.
 bool is_in_module(const std::vector<ModelTensor>& tensors, const ModelHints& hints) {
   std::size_t with = 0, without = 0;
-  bool is_named = false;
+  bool is_named = false, has_backbone = false, has_decoder = false;
   std::string type = hints.type;
   std::ranges::replace(type, '-', '_');
   for (const ModelTensor& each : tensors) {
@@ -287,8 +295,11 @@ bool is_in_module(const std::vector<ModelTensor>& tensors, const ModelHints& hin
     if (hints.has && hints.has(each.name)) ++with;
     if (hints.has && hints.has(inner)) ++without;
     is_named = is_named || contains(kModelNames, part) || (part.size() > 2 && type.find(part) != std::string::npos);
+    has_backbone = has_backbone || part == kBackbone;
+    has_decoder = has_decoder || inner.starts_with(kDecoder);
   }
-  return hints.has ? without > with : is_named && !type.empty();
+  if (hints.has) return without > with;
+  return (is_named || (has_backbone && !has_decoder)) && !type.empty();
 }
 
 /// Removes the prefix of a module that holds the model as its attribute `model`.
@@ -296,7 +307,7 @@ void undouble(std::vector<ModelTensor>& tensors, const ModelHints& hints) {
   if (is_in_module(tensors, hints)) {
     for (ModelTensor& each : tensors) each.name.erase(0, kModelPrefix.size());
   }
-  for (std::size_t depth = 0; depth < kMostDepth && has_outer_model(tensors); ++depth) {
+  for (std::size_t depth = 0; depth < kMostDepth && !are_known(tensors, hints) && has_outer_model(tensors); ++depth) {
     for (ModelTensor& each : tensors) {
       if (each.name.starts_with(kModelPrefix)) each.name.erase(0, kModelPrefix.size());
     }

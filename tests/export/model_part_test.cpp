@@ -163,6 +163,20 @@ TEST(FindModel, AHeadHasNoModelAboveIt) {
               ElementsAre("bbox_embed.0.w", "model.text_projection.weight"));
 }
 
+TEST(FindModel, ABackboneBesideADecoderIsInsideTheModel) {
+  const auto names_of_type = [](const std::vector<std::string>& names, const ModelHints& hints) {
+    return test::names_of(find_model(catalog_of(names), kAll, hints).tensors);
+  };
+  EXPECT_THAT(names_of_type({"model.backbone.w", "model.decoder.w"}, {.type = "rt_detr"}),
+              ElementsAre("model.backbone.w", "model.decoder.w"));
+  EXPECT_THAT(names_of_type({"model.backbone.w", "model.neck.w"}, {.type = "depth_anything"}),
+              ElementsAre("backbone.w", "neck.w"));
+  // Names of the reference stay, whatever they begin with.
+  const auto is_inner = [](std::string_view name) { return name.starts_with("model.model."); };
+  EXPECT_THAT(names_of_type({"model.model.a", "model.model.b"}, {.has = is_inner, .type = "rf_detr"}),
+              ElementsAre("model.model.a", "model.model.b"));
+}
+
 TEST(FindModel, TwoTensorsOfOneResultingNameAreRefused) {
   const Error error = test::error_of([] { find_model(catalog_of({"_orig_mod.a", "module.a"}), kAll); });
   EXPECT_EQ(error.code(), ErrorCode::kInvalidArgument);
