@@ -63,8 +63,8 @@ struct ModelHints {
 /// a different head), each loses one leading `model.`, unless most are names of the reference. If all names begin with
 /// `model.`, they lose it if more of them match the reference without it. Without a reference, they lose it if the next
 /// part is a name of the model according to `type`, such as `model.bert.`. Tensors of an adapter (LoRA) without its
-/// base model get PEFT's names. \throws Error kInvalidArgument  two tensors would have one name; kUnsupported  tensors
-/// of an adapter together with
+/// base model get PEFT's names.
+/// \throws Error kInvalidArgument  two tensors would have one name; kUnsupported  tensors of an adapter together with
 ///   those of its base model, or flat parameters of FSDP, whose names the checkpoint does not contain.
 ModelPart find_model(const Catalog& source, const std::function<bool(std::string_view name)>& takes_part,
                      const ModelHints& hints = {});
