@@ -84,6 +84,15 @@ class PartsFinder {
     return of_adapter(ErrorCode::kUnsupported, adapter_, catalog_.tensors[tensor].name, "has an unknown form");
   }
 
+  /// Whether a factor is a matrix, or one of a convolution: A is [rank, in, kernel...], B is [out, rank, 1...].
+  bool has_form(const AdapterPair& pair, const Tensor& factor) const {
+    if (factor.shape.size() == 2) return true;
+    const Dims a = catalog_.tensors[pair.a].shape, b = catalog_.tensors[pair.b].shape;
+    const auto is_one = [](std::int64_t size) { return size == 1; };
+    return a.size() > 2 && a.size() == b.size() && a[0] == b[1] && !pair.is_embedding &&
+           std::ranges::all_of(b.span().subspan(2), is_one);
+  }
+
   void check(const AdapterPair& pair) const {
     for (const std::uint32_t tensor : {pair.a, pair.b, pair.magnitude}) {
       if (tensor == kNoIndex) continue;
@@ -97,7 +106,7 @@ class PartsFinder {
       }
       check_size(at);
       if (tensor == pair.magnitude) continue;
-      if (at.shape.size() != 2) {
+      if (!has_form(pair, at)) {
         throw of_adapter(ErrorCode::kUnsupported, adapter_, at.name, "is not a matrix").found(to_string(at.shape));
       }
       if (checked_numel(at.shape) == 0) throw of_adapter(ErrorCode::kCorruption, adapter_, at.name, "has no elements");

@@ -261,8 +261,17 @@ MergedAdapter Merging::add_adapter(std::uint32_t adapter) {
 /// the same name, or else of the adapter: PEFT's flag `fan_in_fan_out` is that of the last module it changed.
 class MatrixForms {
  public:
-  /// Nothing if the pair fits in no form.
-  static std::optional<Stored> fit(const Tensor& weight, std::int64_t out, std::int64_t in) {
+  /// Whether sizes cannot show the form, because the product is a square matrix.
+  static bool is_square(const Tensor& a, const Tensor& b) { return a.shape.size() == 2 && a.shape[1] == b.shape[0]; }
+
+  /// Nothing if the pair fits in no form. The weight of a convolution is the product with its other dimensions flat.
+  static std::optional<Stored> fit(const Tensor& weight, const Tensor& a, const Tensor& b) {
+    const std::int64_t out = b.shape[0], in = a.shape[1];
+    if (a.shape.size() > 2) {
+      const bool fits = weight.shape.size() == a.shape.size() && weight.shape[0] == out &&
+                        std::ranges::equal(weight.shape.span().subspan(1), a.shape.span().subspan(1));
+      return fits ? std::optional(Stored::kAsProduct) : std::nullopt;
+    }
     if (weight.shape.size() != 2) return std::nullopt;
     if (weight.shape[0] == out && weight.shape[1] == in) return Stored::kAsProduct;
     if (weight.shape[0] == in && weight.shape[1] == out) return Stored::kTransposed;
@@ -295,18 +304,18 @@ void Merging::add_pairs(std::uint32_t adapter, const std::vector<ModulePair>& pa
   MatrixForms forms;
   for (const auto& [pair, target] : pairs) {
     const Tensor &weight = base_.tensors[target], &a = at(adapter, pair->a), &b = at(adapter, pair->b);
-    const std::optional<Stored> stored = MatrixForms::fit(weight, b.shape[0], a.shape[1]);
+    const std::optional<Stored> stored = MatrixForms::fit(weight, a, b);
     if (b.shape[1] != a.shape[0] || !stored) throw misfit(adapter, *pair, target);
-    if (!pair->is_embedding && a.shape[1] != b.shape[0]) forms.note(pair->module, *stored);
+    if (!pair->is_embedding && !MatrixForms::is_square(a, b)) forms.note(pair->module, *stored);
   }
   const Stored stated = adapters_[adapter].config.is_fan_in_fan_out ? Stored::kTransposed : Stored::kAsProduct;
   for (const auto& [pair, target] : pairs) {
     const Tensor &weight = base_.tensors[target], &a = at(adapter, pair->a), &b = at(adapter, pair->b);
-    std::optional<Stored> stored = MatrixForms::fit(weight, b.shape[0], a.shape[1]);
+    std::optional<Stored> stored = MatrixForms::fit(weight, a, b);
     if (pair->is_embedding) {
       if (weight.shape[0] != a.shape[1]) throw misfit(adapter, *pair, target);
       stored = Stored::kTransposed;
-    } else if (a.shape[1] == b.shape[0]) {
+    } else if (MatrixForms::is_square(a, b)) {
       stored = forms.of_square(pair->module, stated);
     }
     if (!stored) throw unclear(adapter, a.name, weight.name);
@@ -317,7 +326,7 @@ void Merging::add_pairs(std::uint32_t adapter, const std::vector<ModulePair>& pa
 /// A pair for a matrix: the product B A, or its transpose.
 void Merging::add_pair(std::uint32_t adapter, const AdapterPair& pair, std::uint32_t target, bool is_transposed) {
   const Tensor &a = at(adapter, pair.a), &b = at(adapter, pair.b);
-  const std::int64_t rank = a.shape[0], in = a.shape[1], out = b.shape[0];
+  const std::int64_t rank = a.shape[0], in = checked_numel(a.shape) / rank, out = b.shape[0];
   const std::int64_t rows = is_transposed ? in : out, columns = is_transposed ? out : in;
   if (is_transposed && pair.magnitude != kNoIndex) {
     throw of_adapter(ErrorCode::kUnsupported, adapters_[adapter], name_of(adapter, pair),
@@ -432,7 +441,8 @@ void Merging::add_term(std::uint32_t adapter, const AdapterPair& pair, std::uint
   const AdapterConfig& config = adapters_[adapter].config;
   const Tensor& weight = base_.tensors[target];
   const std::string parameter = fmt::format("{}{}", pair.module, weight.name.substr(weight.name.rfind('.')));
-  const bool is_of_parameter = weight.shape.size() == 3 || config.targets(parameter);  // Or else of the module.
+  const bool is_of_experts = weight.shape.size() == 3 && at(adapter, pair.a).shape.size() == 2;
+  const bool is_of_parameter = is_of_experts || config.targets(parameter);  // Or else of the module.
   const double scale =
       config.scale_of(is_of_parameter ? parameter : pair.module, product.rank) * adapters_[adapter].weight;
   if (!std::isfinite(static_cast<float>(scale))) {
@@ -493,7 +503,7 @@ Formula Merging::make_formula(std::uint32_t tensor, const Merge& merge) const {
   formula.value = {std::move(sum)};
   if (merge.magnitude) {
     const auto value = std::make_shared<TensorExpression>(std::move(formula.value));
-    formula.value = {NormalizedRows{value, base.shape[1], *merge.magnitude}};
+    formula.value = {NormalizedRows{value, checked_numel(base.shape) / base.shape[0], *merge.magnitude}};
   }
   return formula;
 }

@@ -307,7 +307,7 @@ TEST(MergeAdapters, RefusesByName) {
   const Stored base = weights("m.q.weight", {2, 3});
   EXPECT_EQ(refusal(base, pair("m.v", {1, 3}, {2, 1})).first, ErrorCode::kInvalidArgument);
   EXPECT_EQ(refusal(base, pair("m.q", {1, 4}, {2, 1})).first, ErrorCode::kCorruption);
-  EXPECT_EQ(refusal(base, pair("m.q", {1, 3, 1, 1}, {2, 1, 1, 1})).first, ErrorCode::kUnsupported);
+  EXPECT_EQ(refusal(base, pair("m.q", {1, 3, 1, 1}, {2, 1, 2, 1})).first, ErrorCode::kUnsupported);
   Stored half;
   half.add("base_model.model.m.q.lora_A.weight", kF32, {1, 3}, numbers(3, 1));
   const auto of_half = refusal(base, half);
@@ -381,6 +381,27 @@ TEST(AdapterConfig, TheTaskOrTheClassShowsWhetherTheModelHasAHead) {
                               R"(, "auto_mapping": {"base_model_class": "OPTModel"})"}) {
     EXPECT_TRUE(has_no_head(without)) << without;
   }
+}
+
+TEST(MergeAdapters, AConvolutionIsAProductOfMatrices) {
+  constexpr std::int64_t kOut = 3, kIn = 2, kKernel = 4, kRank = 2;
+  for (const Numbers& tail : {Numbers{kKernel}, Numbers{2, 2}}) {
+    Numbers weight{kOut, kIn}, a{kRank, kIn}, b{kOut, kRank};
+    weight.insert(weight.end(), tail.begin(), tail.end());
+    a.insert(a.end(), tail.begin(), tail.end());
+    b.resize(weight.size(), 1);
+    const auto reader = merged(weights("c.weight", weight), pair("c", a, b));
+    const std::vector<float> w = numbers(kOut * kIn * kKernel, 1), factors_a = numbers(kRank * kIn * kKernel, 2),
+                             factors_b = numbers(kOut * kRank, 3), found = read_floats(*reader, "c.weight");
+    for (std::size_t i = 0; i < w.size(); ++i) {
+      const std::size_t row = i / (kIn * kKernel), column = i % (kIn * kKernel);
+      float sum = 0;
+      for (std::size_t r = 0; r < kRank; ++r) sum += factors_b[row * kRank + r] * factors_a[r * kIn * kKernel + column];
+      EXPECT_EQ(found[i], w[i] + 6 / static_cast<float>(kRank) * sum) << i;
+    }
+  }
+  // The factors of groups are not those of the whole weight.
+  EXPECT_EQ(refusal(weights("c.weight", {4, 1, 3}), pair("c", {2, 1, 3}, {4, 1, 1})).first, ErrorCode::kUnsupported);
 }
 
 TEST(MergeAdapters, WarnsOfModulesToSaveWithoutTensors) {
