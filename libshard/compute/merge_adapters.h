@@ -37,10 +37,9 @@ struct MergedAdapter {
 /// \param computed  the readers that compute weights of `base`, which are not rounded before the sum
 /// \throws Error kInvalidArgument  a module that the base model does not have
 /// \throws Error kCorruption  half a pair; shapes that do not fit
-/// \throws Error kUnsupported  a tensor of an unknown form; a factor that is neither a matrix nor of a convolution
-/// without groups; a base weight that
-///   is not float32, float16 or bfloat16; DoRA with other adapters, weights or transposed weights; experts of which it
-///   is uncertain how they are transposed
+/// \throws Error kUnsupported  a tensor of an unknown form; a factor that is neither a matrix nor one of a convolution
+///   without groups; a base weight that is not float32, float16 or bfloat16; DoRA with other adapters, weights or
+///   transposed weights; experts of which it is uncertain how they are transposed
 /// Cost: n log n in the tensors.
 std::unique_ptr<Reader> merge_adapters(std::unique_ptr<Reader> base, std::vector<Adapter> adapters,
                                        std::vector<MergedAdapter>& counts, ComputedReaders computed = {});

@@ -49,7 +49,7 @@ std::string text_of(const Suggestion& suggestion) {
     case Remedy::kMatchNames:
       return "list the names with keys(); map= changes them";
     case Remedy::kFuseExperts:
-      return "fuse the base model's experts first: shardctl convert SRC -o FUSED --to-map hf-v5";
+      return "fuse the base model's experts first: shardctl gather SRC -o FUSED --to-map hf-v5";
     case Remedy::kDequantize:
       return "read quantized weights as plain tensors with dequantize=";
     case Remedy::kNameRegion:

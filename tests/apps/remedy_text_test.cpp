@@ -66,9 +66,11 @@ TEST(RemedyText, EveryRemedyNamesItsOption) {
       {Remedy::kNameLike, "", "pass another checkpoint of the same job: --like CKPT"},
       {Remedy::kNameReference, "", "pass the folder with the model's config.json: --hf-ref DIR"},
       {Remedy::kStateVariable, "heads", "set it: --set heads=VALUE"},
-      {Remedy::kMatchNames, "", "list the names with 'shardctl inspect'; --map and --rename change them"},
+      {Remedy::kMatchNames, "",
+       "list the names with 'shardctl inspect'; --map and --rename change them; for an adapter of transformers 5: "
+       "shardctl gather SRC -o NEW --to-map hf-v5"},
       {Remedy::kFuseExperts, "",
-       "fuse the base model's experts first: shardctl convert SRC -o FUSED --to-map hf-v5; --map hf-v5 undoes that"},
+       "fuse the base model's experts first: shardctl gather SRC -o FUSED --to-map hf-v5; --map hf-v5 undoes that"},
       {Remedy::kDequantize, "", "add --dequantize"},
       {Remedy::kReadCopies, "", "add --weights 16bit"},
       {Remedy::kOneAdapter, "", "write one of them to a folder: shardctl export SRC -o DIR --exclude '**.OTHER**'"},
