@@ -4,10 +4,12 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstdint>
 #include <iterator>
 #include <set>
 #include <span>
+#include <thread>
 #include <vector>
 
 #include "libshard/core/digest.h"
@@ -172,6 +174,18 @@ void check_replaceable(const LocalDisk& fs, const Destination& to) {
       .in_file(to.path)
       .because("devices, pipes and sockets are never replaced")
       .hint("choose another destination");
+}
+
+std::unique_ptr<LocalFolder> lock_commits(LocalFolder& parent) try {
+  constexpr int kAttempts = 100;
+  std::unique_ptr<LocalFolder> lock = parent.open_folder(".");
+  for (int attempt = 0; attempt < kAttempts; ++attempt) {
+    if (lock->try_lock()) return lock;
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  }
+  return nullptr;
+} catch (const Error&) {
+  return nullptr;
 }
 
 void check_absent(const FileStatus& there, const Destination& to) {

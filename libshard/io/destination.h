@@ -1,6 +1,7 @@
 /// \file The destination of a local output, and the check that writing it does not damage the source.
 #pragma once
 
+#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -34,6 +35,10 @@ void check_mounts(LocalDisk& disk, LocalFolder& parent, const Destination& to, c
 
 /// \throws Error kExists  DST is a device, a pipe or a socket, or a link to one: not even to be replaced
 void check_replaceable(const LocalDisk& disk, const Destination& to);
+
+/// Keeps other runs from committing to the same parent until the handle is destroyed. Waits for a second at most,
+/// because other programs may lock the folder. Null if it is not locked.
+std::unique_ptr<LocalFolder> lock_commits(LocalFolder& parent);
 
 /// `there` is the status of DST's name. \throws Error kExists
 void check_absent(const FileStatus& there, const Destination& to);

@@ -244,12 +244,6 @@ void fail_swapped(const LocalFolder& parent, const std::string& sibling) {
 
 constexpr const char* kOldCompanion = "old-companion";  ///< A name in the sibling, with which it is removed.
 
-/// The name of the existing companion of file DST. Empty if there is none.
-std::string find_companion(const LocalFolder& parent, const Destination& to) {
-  const std::string name = to.name + std::string(kCompanionSuffix);
-  return parent.status_of(name).kind == FileKind::kAbsent ? std::string() : name;
-}
-
 [[noreturn]] void fail_companion(const Destination& to, const std::string& companion) {
   throw Error(ErrorCode::kExists, "cannot write: a manifest for another file of this name exists")
       .in_file(join_path(to.parent, companion))
@@ -289,7 +283,7 @@ class LocalOutput final : public Output {
     if (!is_same(parent_->status_of(sibling_name_), staged_)) fail_swapped(*parent_, sibling_name_);
     const FileStatus old = parent_->status_of(to_.name);
     if (!options_.force) check_absent(old, to_);
-    old_companion_ = is_folder_ && old.kind != FileKind::kFile ? std::string() : find_companion(*parent_, to_);
+    find_old_companion(old);
     if (!options_.force && !old_companion_.empty()) fail_companion(to_, old_companion_);
     finish_modes(old);
     const bool had_notes = remove_notes(*sibling_, to_.name);  // No later run resumes a part of a committed output.
@@ -302,6 +296,8 @@ class LocalOutput final : public Output {
 
   void commit() override {
     if (!is_prepared_) prepare();
+    const std::unique_ptr<LocalFolder> lock = has_locks_ ? lock_commits(*parent_) : nullptr;
+    if (options_.force) find_old_companion(parent_->status_of(to_.name));  // A different run may have changed it.
     publish(options_.force && parent_->status_of(to_.name).kind != FileKind::kAbsent);
   }
 
@@ -340,7 +336,8 @@ class LocalOutput final : public Output {
       if (sibling_ != nullptr) parent_->remove_folder(sibling_name_, *sibling_);
       sibling_name_ = to_.sibling();
       sibling_ = parent_->make_folder(sibling_name_);
-      if (sibling_ != nullptr && sibling_->try_lock()) return;
+      has_locks_ = sibling_ != nullptr && sibling_->try_lock();
+      if (has_locks_) return;
     }  // There is no lock because the file system has none, so no other run can take it either.
     if (sibling_ == nullptr) fail_swapped(*parent_, sibling_name_);
   }
@@ -376,6 +373,13 @@ class LocalOutput final : public Output {
       above = known != folders_.end() ? known->second.get() : &make_folder(*above, part, folder);
       begin = end + 1;
     }
+  }
+
+  /// Finds the existing companion of file DST. `old` is DST's status.
+  void find_old_companion(const FileStatus& old) {
+    old_companion_ = to_.name + std::string(kCompanionSuffix);
+    const bool has_none = is_folder_ && old.kind != FileKind::kFile;
+    if (has_none || parent_->status_of(old_companion_).kind == FileKind::kAbsent) old_companion_.clear();
   }
 
   /// Copies the modes of replaced entries: DST itself, and the folders and files of the same paths in a folder.
@@ -487,7 +491,7 @@ class LocalOutput final : public Output {
   std::string sibling_name_;
   std::unique_ptr<LocalFolder> sibling_;
   FileStatus staged_;  ///< The sibling's identity.
-  bool is_prepared_ = false;
+  bool is_prepared_ = false, has_locks_ = true;
   std::string companion_, old_companion_;    ///< Names next to DST. Empty if there is none.
   std::vector<std::function<void()>> undo_;  ///< Steps that roll back the commit, from the last to the first.
   std::string old_;                          ///< The old DST's name beside the new one, if it has one.

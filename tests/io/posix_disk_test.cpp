@@ -2,13 +2,17 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <linux/magic.h>
+#include <sys/file.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/vfs.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <csignal>
 #include <filesystem>
+#include <optional>
+#include <thread>
 
 #include "libshard/io/local_disk.h"
 #include "libshard/io/local_output.h"
@@ -315,6 +319,38 @@ TEST_F(PosixTest, ADestinationThatHoldsALinkedSourceIsRefused) {
     expect_error(ErrorCode::kExists, "contains the source",
                  [&] { local_output(fs, temp / destination, {temp / "links/ckpt"}, {.force = true}); });
   }
+}
+
+/// A lock on a folder, as another run has it while it commits.
+class Lock {
+ public:
+  explicit Lock(const std::string& folder) : descriptor_(::open(folder.c_str(), O_RDONLY | O_DIRECTORY)) {
+    EXPECT_EQ(::flock(descriptor_, LOCK_EX), 0);
+  }
+  ~Lock() { ::close(descriptor_); }
+  Lock(const Lock&) = delete;
+  Lock& operator=(const Lock&) = delete;
+
+ private:
+  int descriptor_;
+};
+
+TEST_F(PosixTest, ACommitWaitsForTheCommitOfAnotherRun) {
+  temp.write("out/a.bin", "old");
+  test::WrittenOutput output(fs, temp / "out", {{"a.bin", "mine"}}, {.force = true});
+  std::optional<Lock> lock(temp.path());
+  std::thread commit([&] { output.commit(); });
+  std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  EXPECT_EQ(temp.read("out/a.bin"), "old");
+  lock.reset();
+  commit.join();
+  EXPECT_EQ(temp.read("out/a.bin"), "mine");
+}
+
+TEST_F(PosixTest, ALockThatStaysDoesNotPreventACommit) {
+  const Lock lock(temp.path());
+  write_output(temp / "out", {});
+  EXPECT_EQ(temp.read("out/a.bin"), "new");
 }
 
 TEST_F(PosixTest, ADanglingLinkIsADestinationThatExists) {
