@@ -16,6 +16,7 @@
 #include "libshard/job/copy_run.h"
 #include "libshard/job/exchange_schedule.h"
 #include "libshard/job/file_shares.h"
+#include "libshard/job/group_store.h"
 #include "libshard/job/journal.h"
 #include "libshard/job/manifest_run.h"
 #include "libshard/ranks/collective_step.h"
@@ -120,6 +121,24 @@ void check_resumed(const Left& left, const PreparedCopy& prepared, const CopyJob
   if (own == left.heads.end() && job.topology.plans_differ()) return;
   const JournalHead& head = own != left.heads.end() ? own->second : left.heads.begin()->second;
   expect_same_job(head.job, prepared.journal->job);
+}
+
+/// Compares the ends of the source's files, as far as their hashes are in the heads of journals, with those that rank 0
+/// sees. Disks of ranks may have files of different saves under one name and with one size. Collective.
+/// \throws Error kCorruption
+void check_same_source(Group& group, const CopyJob& job, const std::optional<JournalHead>& head) {
+  if (group.size() == 1) return;
+  WireWriter own;
+  if (head) std::ranges::for_each(head->job.source, [&](const SourceFile& file) { own.text(file.ends); });
+  const Bytes all = broadcast(group, own.take(), 0);
+  collective_step(group, {.stop = job.stop}, [&](const std::stop_token&) {
+    WireReader ends(all);
+    for (std::size_t i = 0; head && i < head->job.source.size() && !ends.at_end(); ++i) {
+      const SourceFile& file = head->job.source[i];
+      if (ends.text() == file.ends) continue;
+      throw different_files(0, group.rank(), file.path).because("their first or last 4096 bytes differ");
+    }
+  });
 }
 
 constexpr std::int64_t kPartBytes = std::int64_t{5} << 30;  ///< For a rank's file, if the layout sets no limit.
@@ -394,6 +413,7 @@ CopyResult run_copy_job(OutputStore& output, Group& group, CopyJob job, Progress
                             fingerprint(prepared, source, job.topology.plans_differ())),
                 ErrorCode::kInvalidArgument, "their plans differ");
   }
+  check_same_source(group, job, prepared.journal);
   CopyResult result = describe(source, prepared.target, prepared.plan, free_bytes);
   if (job.device != nullptr)
     result.memory_bytes = job.topology.copy_memory(memory_bytes);  // The limit applies to the host and to the device.

@@ -202,12 +202,16 @@ const PeerPath* PeerPaths::find_file(const std::string& end_of_path) const {
   return found;
 }
 
+Error different_files(int rank, int other, const std::string& path) {
+  return Error(ErrorCode::kCorruption,
+               fmt::format("ranks {} and {} have different files with the same name", rank, other))
+      .in_file(path)
+      .of_kind(FindingKind::kMixedSave);
+}
+
 void check_agreement(const PeerPath& seen, const std::vector<int>& holders, const std::string& path) {
   if (seen.other < 0) return;
-  throw Error(ErrorCode::kCorruption,
-              fmt::format("ranks {} and {} have different files with the same name", holders.front(), seen.other))
-      .in_file(path)
-      .of_kind(FindingKind::kMixedSave)
+  throw different_files(holders.front(), seen.other, path)
       .expected(fmt::format("{} on rank {}", seen_text(seen.kind, seen.bytes), holders.front()))
       .found(fmt::format("{} on rank {}", seen_text(seen.other_kind, seen.other_bytes), seen.other));
 }

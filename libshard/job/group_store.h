@@ -80,6 +80,9 @@ class PeerPaths {
   std::map<std::vector<int>, std::uint32_t> known_holders_;
 };
 
+/// The error for a file of which two ranks have different versions.
+Error different_files(int rank, int other, const std::string& path);
+
 /// \throws Error kCorruption  ranks have different views of `path`; the message names two of them.
 void check_agreement(const PeerPath& seen, const std::vector<int>& holders, const std::string& path);
 

@@ -208,6 +208,22 @@ TEST(NodeLocalFiles, OfOneNameAndTwoSizesAreRefusedNamingBothRanks) {
   EXPECT_THAT(error.file(), ::testing::HasSubstr(name));
 }
 
+TEST(NodeLocalFiles, OfOneNameAndOneSizeButDifferentSavesAreRefused) {
+  Nodes nodes(2);
+  for (const int rank : {0, 1}) {
+    std::mt19937_64 random(static_cast<std::uint64_t>(rank));
+    const Content content{{"a", random_tensor(random, DType::kUint8, {9000, 1024})}};
+    Disk& disk = nodes.disk_of(rank);
+    write_checkpoint(*disk.disk, *content_reader(content),
+                     {.format = "safetensors", .destination = "/d/src", .layout = ShardsLayout{1}});
+  }
+  nodes.source_format = "safetensors";
+  const Error error = error_of([&] { nodes.run(kDcp, 2, {}); });
+  EXPECT_EQ(error.code(), ErrorCode::kCorruption);
+  EXPECT_STREQ(error.what(), "ranks 0 and 1 have different files with the same name");
+  EXPECT_EQ(error.file(), "model.safetensors");
+}
+
 TEST(NodeLocalFiles, ThatSeveralRanksHoldAreReadByEachOfThem) {
   Nodes nodes(3);
   nodes.spread(content_of(1, true), kSafetensors, 3);
