@@ -188,6 +188,13 @@ std::unique_ptr<LocalFolder> lock_commits(LocalFolder& parent) try {
   return nullptr;
 }
 
+void fail_elsewhere(const Destination& to) {
+  throw Error(ErrorCode::kResource, "cannot write: this rank does not see the folder that a different rank has created")
+      .in_file(to.path)
+      .because("the destination is not on one disk that all ranks share")
+      .hint("choose a destination that all ranks share, or write the files of each rank to its own");
+}
+
 void check_absent(const FileStatus& there, const Destination& to) {
   if (there.kind == FileKind::kAbsent) return;
   throw Error(ErrorCode::kExists, "cannot write: the destination already exists")

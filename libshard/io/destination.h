@@ -40,6 +40,9 @@ void check_replaceable(const LocalDisk& disk, const Destination& to);
 /// because other programs may lock the folder. Null if it is not locked.
 std::unique_ptr<LocalFolder> lock_commits(LocalFolder& parent);
 
+/// \throws Error kResource  a different rank has created the output's folder, but this rank does not see it
+[[noreturn]] void fail_elsewhere(const Destination& to);
+
 /// `there` is the status of DST's name. \throws Error kExists
 void check_absent(const FileStatus& there, const Destination& to);
 

@@ -308,10 +308,7 @@ class LocalOutput final : public Output {
     if (options_.sync) parent_->sync();
   }
 
-  void leave() noexcept override {
-    folders_.clear();
-    sibling_.reset();
-  }
+  void leave() noexcept override { folders_.clear(), sibling_.reset(); }
 
   /// After a commit, this removes the rest of the sibling and the old DST. If that fails, the commit remains valid.
   void abort() noexcept override {
@@ -565,6 +562,7 @@ class LocalStore final : public OutputStore {
 
   std::unique_ptr<OutputPart> part(std::span<const std::byte> token) override {
     const Staged staged = Staged::of_token(token, parent_->status().device);
+    if (parent_->status_of(staged.sibling).kind == FileKind::kAbsent) fail_elsewhere(to_);
     std::unique_ptr<LocalFolder> sibling = parent_->open_folder(staged.sibling);
     if (!is_same(sibling->status(), staged.status)) fail_swapped(*parent_, staged.sibling);
     return std::make_unique<LocalPart>(std::move(sibling), to_.name, staged, options_.sync);

@@ -158,6 +158,15 @@ TEST_F(OutputTest, APartOfAFolderThatWasReplacedIsRefused) {
   test::expect_error(ErrorCode::kResource, "moved or replaced", [&] { store->part(output->token()); });
 }
 
+TEST_F(OutputTest, APartOnADifferentDiskIsRefused) {
+  const OutputFile file{"a.bin", 2};
+  const auto store = local_output(*fs, "/out", {}, {});
+  const auto output = store->begin(std::span(&file, 1), true);
+  const auto own_disk = make_memory_disk(std::make_shared<MemoryState>());
+  const auto own_store = local_output(*own_disk, "/out", {}, {});
+  test::expect_error(ErrorCode::kResource, "this rank does not see", [&] { own_store->part(output->token()); });
+}
+
 TEST_F(OutputTest, AStagedFolderThatWasReplacedIsNotCommittedAndTheOtherOneStays) {
   WrittenOutput output(*fs, "/out", kOneFile);
   const std::string sibling = state->paths().front();
