@@ -5,6 +5,7 @@
 #include <malloc.h>
 #include <poll.h>
 #include <pthread.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -168,8 +169,17 @@ void keep_freed_buffers() {
   mallopt(M_TRIM_THRESHOLD, 16 << 20);
 }
 
+/// All files of an output are open at one time. The soft limit is low for programs that call select().
+void raise_limit_of_open_files() {
+  rlimit files{};
+  if (::getrlimit(RLIMIT_NOFILE, &files) != 0) return;
+  files.rlim_cur = files.rlim_max;
+  ::setrlimit(RLIMIT_NOFILE, &files);
+}
+
 int run_process(int argc, char** argv) {
   fill_closed_streams();
+  raise_limit_of_open_files();
   keep_freed_buffers();
   spare_page_cache();
   SignalWatch signals;

@@ -11,6 +11,9 @@ for line in "verify cut" "gather cut -o made.safetensors" "repair cut -o made"; 
 done
 [ ! -e made ] && [ ! -e made.safetensors ] || fail "something was written"
 
+# A soft limit is raised.
+(ulimit -Sn 40 && expect 0 split m.safetensors -o many --to torch-ranks --ranks 60)
+
 # Wherever the limit is reached while the output is made, the message names it.
 for most in $(seq 7 20); do
   code=0
