@@ -17,6 +17,12 @@ expect 5 inspect m.safetensors --html pipe --force
 [ -p pipe ] || fail "the pipe was replaced"
 [ -L link ] && [ -L device ] || fail "a link was replaced"
 
+# torchrun --log-dir /dev/null names that device for the error, which a program of root could replace.
+for each in pipe link; do
+  (export RANK=0 WORLD_SIZE=1 MASTER_ADDR=localhost MASTER_PORT=1 TORCHELASTIC_ERROR_FILE=$PWD/$each && expect 3 inspect absent)
+done
+[ -p pipe ] && [ -L link ] || fail "the error was written in place of a pipe"
+
 expect 2 gather m.safetensors -o - --to safetensors
 holds err "cannot write a checkpoint to standard output"
 [ ! -e - ] || fail "a file named - was written"

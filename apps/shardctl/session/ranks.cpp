@@ -128,7 +128,7 @@ void write_error_file(LocalDisk& fs, const std::string& path, const std::string&
   json.end_object();
   json.end_line();
   try {
-    if (fs.is_folder(path)) return;  // A folder of this name is not torchrun's file.
+    if (fs.exists(path) && !fs.is_file(path)) return;  // With --log-dir /dev/null, torchrun names that device.
     fs.remove_all(path);
     const auto file = fs.create(path);
     file->write_at(0, std::as_bytes(std::span(text)));
