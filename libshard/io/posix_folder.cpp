@@ -61,7 +61,8 @@ bool is_ours(int folder) {
 
 bool remove_entry(int folder, const std::string& name, int depth);
 
-/// \returns false on an error, which is in errno.
+/// Removes all entries, even from a folder that its owner has made read-only. \returns false on an error, which is in
+/// errno.
 bool remove_all_in(int folder, int depth) {
   if (depth > kMaxDepth) {
     errno = ENAMETOOLONG;
@@ -70,7 +71,8 @@ bool remove_all_in(int folder, int depth) {
   const auto names = list(open_at(folder, ".", kFolderFlags));
   if (!names) return false;
   for (const std::string& name : *names) {
-    if (!remove_entry(folder, name, depth)) return false;
+    if (remove_entry(folder, name, depth)) continue;
+    if (errno != EACCES || ::fchmod(folder, S_IRWXU) != 0 || !remove_entry(folder, name, depth)) return false;
   }
   return true;
 }

@@ -46,6 +46,18 @@ class Umask {
   mode_t before_;
 };
 
+/// The rights of an ordinary user for a while, even if root runs the test.
+class OrdinaryUser {
+ public:
+  OrdinaryUser() { EXPECT_TRUE(!is_root_ || ::seteuid(65534) == 0); }
+  ~OrdinaryUser() { EXPECT_TRUE(!is_root_ || ::seteuid(0) == 0); }
+  OrdinaryUser(const OrdinaryUser&) = delete;
+  OrdinaryUser& operator=(const OrdinaryUser&) = delete;
+
+ private:
+  const bool is_root_ = ::geteuid() == 0;
+};
+
 class PosixTest : public ::testing::Test {
  protected:
   void write_output(const std::string& destination, const LocalOutputOptions& options) {
@@ -351,6 +363,27 @@ TEST_F(PosixTest, ALockThatStaysDoesNotPreventACommit) {
   const Lock lock(temp.path());
   write_output(temp / "out", {});
   EXPECT_EQ(temp.read("out/a.bin"), "new");
+}
+
+TEST_F(PosixTest, ReadOnlyFoldersAreRemovedWithTheOldOutput) {
+  std::filesystem::permissions(temp.path(), std::filesystem::perms::all);
+  const OrdinaryUser user;
+  temp.write("out/sub/a.bin", "old");
+  ASSERT_EQ(::chmod((temp / "out/sub").c_str(), 0555), 0);
+  write_output(temp / "out", {.force = true});
+  EXPECT_THAT(fs.list(temp.path()), ElementsAre("out"));
+  EXPECT_THAT(fs.list(temp / "out"), ElementsAre("a.bin"));
+}
+
+TEST_F(PosixTest, AReadOnlyOutputIsNotReplacedAndNothingIsLeft) {
+  std::filesystem::permissions(temp.path(), std::filesystem::perms::all);
+  const OrdinaryUser user;
+  temp.write("out/a.bin", "old");
+  ASSERT_EQ(::chmod((temp / "out").c_str(), 0555), 0);
+  expect_error(ErrorCode::kResource, "cannot replace", [&] { write_output(temp / "out", {.force = true}); });
+  EXPECT_EQ(temp.read("out/a.bin"), "old");
+  EXPECT_THAT(fs.list(temp.path()), ElementsAre("out"));
+  ::chmod((temp / "out").c_str(), 0755);  // So that the test's folder can be removed.
 }
 
 TEST_F(PosixTest, ADanglingLinkIsADestinationThatExists) {
