@@ -87,6 +87,10 @@ std::vector<std::string> names_beside(const Session& session, const OpenSource& 
     return name.starts_with('.') || name.ends_with(".index.json") || describes_folder(source.catalog(), name) ||
            parts.contains(name);
   });
+  std::erase_if(names, [&](const std::string& name) {
+    const FileStatus status = store.status(join_path(source.paths.front(), name));
+    return status.kind == FileKind::kFile && status.bytes == 0;
+  });
   std::ranges::sort(names);
   return names;
 }
