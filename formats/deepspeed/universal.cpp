@@ -45,6 +45,7 @@ class UniversalReader final : public torch_save::SavedReader {
       if (file.model_rank == 0) save.models.push_back(std::move(states));
     }
     if (save.models.empty()) throw missing_first();
+    note_copies(save.models.front());
     read_files(save.universal.emplace());
     if (!wants_module(options)) check_params(*options.findings);
     check_models(save, *options.findings);
@@ -88,9 +89,24 @@ class UniversalReader final : public torch_save::SavedReader {
     for (const UniversalFolder::Param& param : folder_.params) {
       const std::string_view name = catalog_.arena->copy(param.name);
       for (const std::string& file : param.files) {
-        states.files.push_back(read_universal_file(catalog_, files_,
-                                                   fmt::format("{}/{}/{}.pt", kZeroFolder, param.name, file), name,
-                                                   catalog_.arena->copy(file)));
+        const UniversalFile read =
+            read_universal_file(catalog_, files_, fmt::format("{}/{}/{}.pt", kZeroFolder, param.name, file), name,
+                                catalog_.arena->copy(file));
+        if (!copies_.contains(param.name)) states.files.push_back(read);
+      }
+    }
+    std::erase_if(folder_.params, [&](const auto& param) { return copies_.contains(param.name); });
+  }
+
+  /// Notes the folders that only repeat the module. DeepSpeed 0.19 writes one in float32 for each buffer, frozen
+  /// parameter and further name of a tied one; their values and dtypes are those of the module.
+  void note_copies(const ModelStates& model) {
+    if (!model.groups || folder_.are_models_of_ranks) return;
+    for (const UniversalFolder::Param& param : folder_.params) {
+      const bool has_weight_only = param.files.size() == 1 && param.files.front() == kWeightFile;
+      const bool is_in_module = model.module.contains(param.name) || model.shared.contains(param.name);
+      if (has_weight_only && is_in_module && !trained_.contains(param.name)) {
+        copies_.insert(catalog_.arena->copy(param.name));
       }
     }
   }
@@ -195,6 +211,7 @@ class UniversalReader final : public torch_save::SavedReader {
 
   UniversalFolder folder_;
   HashSet<std::string_view> trained_;  ///< Names from param_shapes, of all ranks.
+  HashSet<std::string_view> copies_;   ///< See note_copies.
 };
 
 constexpr double kVersion = 0.2;  ///< The version of plain data parallelism's form, unchanged since DeepSpeed 0.11.2.

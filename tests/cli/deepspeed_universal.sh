@@ -48,6 +48,27 @@ for save in stage3 stage1; do
 done
 expect 0 gather lost -o module.safetensors --objects drop --weights 16bit
 
+# DeepSpeed 0.19 also writes folders for buffers, frozen parameters and further names of tied ones, in float32.
+for save in stage1_frozen stage2_tied; do
+  expect 0 convert "$saves/$save" -o "copies-$save" --to deepspeed-universal
+  expect 0 gather "copies-$save" -o "before-$save.safetensors" --objects drop
+  expect 0 inspect "copies-$save" --json
+  zero="copies-$save/global_step2/zero"
+  any=("$zero"/*/fp32.pt)
+  copies=0
+  for name in $(jq -r '.tensors[].name | select(startswith("optimizer.") | not)' out); do
+    [ ! -d "$zero/$name" ] || continue
+    mkdir "$zero/$name"
+    cp "${any[0]}" "$zero/$name"
+    copies=$((copies + 1))
+  done
+  [ "$copies" -ge 2 ] || fail "$save has no buffers"
+  expect 0 verify "copies-$save"
+  holds out "good"
+  expect 0 gather "copies-$save" -o "after-$save.safetensors" --objects drop
+  expect 0 diff "before-$save.safetensors" "after-$save.safetensors"
+done
+
 # A rank's file of the model's states, without which DeepSpeed cannot load stage 3.
 rm -rf lost
 cp -r "$saves/universal_of_stage3" lost
