@@ -180,7 +180,7 @@ class ModuleFormula {
       case Form::kBitsandbytes8:
         return make_bitsandbytes8();
       case Form::kGptq:
-        if (facts_.method == "awq") check_version_of_awq();
+        if (facts_.method == "awq") refuse_if(other_kind_of_awq(weight(), scale(), facts_.schemes));
         return make_gptq();
       case Form::kAwq:
         return make_awq();
@@ -413,22 +413,10 @@ class ModuleFormula {
     transpose();
   }
 
-  /// Other versions order their codes differently. Those of gemv have the shapes of GPTQ.
-  void check_version_of_awq() const {
-    for (const QuantizationScheme& scheme : facts_.schemes) {
-      const bool is_gemm = scheme.format.empty() || scheme.format == "gemm" || scheme.format == "GEMM";
-      if (!is_gemm) throw unsupported(fmt::format("its version is '{}', not gemm", scheme.format));
-    }
-  }
-
   void make_awq() {
     const Dims packed = weight().shape;
     if (packed.size() != 2) throw wrong(weight_, "the codes are not a matrix");
-    check_version_of_awq();
-    const auto has_other_bits = [](const QuantizationScheme& scheme) { return !scheme.allows_bits(4); };
-    if (!facts_.schemes.empty() && std::ranges::all_of(facts_.schemes, has_other_bits)) {
-      throw unsupported("the configuration states other bits than 4, which have no formula");
-    }
+    refuse_if(other_kind_of_awq(weight(), scale(), facts_.schemes));
     set_in_out(packed[0], checked_mul(packed[1], 8), 4);
     codes_.codes.packing = Packing::kAwq;
     need(zeros_, "its zero points are");

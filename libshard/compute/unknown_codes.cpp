@@ -105,6 +105,18 @@ std::string other_kind_of_mx(const Tensor& weight, const Tensor& scale, std::spa
                                  : "";
 }
 
+std::string other_kind_of_awq(const Tensor& weight, const Tensor& scale, std::span<const QuantizationScheme> schemes) {
+  for (const QuantizationScheme& scheme : schemes) {
+    const bool is_gemm = scheme.format.empty() || scheme.format == "gemm" || scheme.format == "GEMM";
+    if (!is_gemm) return fmt::format("its version is '{}', not gemm", scheme.format);
+  }
+  const Dims codes = weight.shape, scales = scale.shape;
+  if (codes.size() != 2 || scales.size() != 2 || scales[1] < 1) return {};
+  const std::int64_t bits = checked_mul(codes[1], kPackedWordBits) / scales[1];
+  if (bits == 4 || !contains(schemes, bits, &QuantizationScheme::bits)) return {};
+  return fmt::format("codes of {} bits have no formula", bits);
+}
+
 bool is_beside_weight(std::string_view name) {
   constexpr std::array<std::string_view, 11> kEnds{
       ".pre_quant_scale", ".svdquant_lora_b",                          // ModelOpt

@@ -40,6 +40,10 @@ void refuse_unknown_codes(const Catalog& catalog, const QuantizedPart& part, con
 /// MXFP4.
 std::string other_kind_of_mx(const Tensor& weight, const Tensor& scale, std::span<const QuantizationScheme> schemes);
 
+/// For a weight of AWQ: the reason why it has a version or bits without a formula, for people; empty if it is gemm with
+/// 4 bits. Codes of gemv have the shapes of GPTQ.
+std::string other_kind_of_awq(const Tensor& weight, const Tensor& scale, std::span<const QuantizationScheme> schemes);
+
 /// Whether a model applies the tensor to the inputs of its module before the weight, or to the outputs: factors,
 /// rotations, a remainder of low rank. A plain weight would lack it.
 bool is_beside_weight(std::string_view name);

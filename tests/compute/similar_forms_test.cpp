@@ -53,7 +53,7 @@ const std::vector<Similar> kSimilar{
      "gptq"},
     {"AWQ of AutoRound with 6 bits",
      {{"a.qweight", kI32, {64, 6}}, {"a.qzeros", kI32, {2, 6}}, {"a.scales", kF16, {2, 32}}},
-     "other bits than 4",
+     "6 bits",
      "auto-round",
      {.format = "gemm", .bits = 6}},
     {"ParoQuant", with(kAwq, {"a.channel_scales", kF16, {1, 64}}), "'a.channel_scales'", "paroquant"},
