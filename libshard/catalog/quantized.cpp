@@ -41,7 +41,7 @@ struct QuantizedName {
 using Role = QuantizedRole;
 
 constexpr std::string_view kWeightPart = "weight", kState = ".quant_state.bitsandbytes__";
-constexpr std::string_view kBlocksEnd = "_blocks", kScalesEnd = "_scales";
+constexpr std::string_view kBlocksEnd = "_blocks", kScalesEnd = "_scales", kScbEnd = "_scb";
 constexpr KnownName kDescribed{kState, Role::kDescription, kProves | kAlone};
 
 /// Whole last parts of names of tensors in a weight's module.
@@ -152,6 +152,13 @@ constexpr std::array kOfParameter{
     KnownName{":qdata", Role::kWeight, kIsWeight | kNeedsPair},
     KnownName{":scale", Role::kScale, kPairs},
     KnownName{":zero_point", Role::kZeroPoint, kPairs},
+    // bitsandbytes as GPTQModel stores it.
+    KnownName{"_nested_absmax", Role::kSecondScale, kPairs | kAloneOfWeight},
+    KnownName{"_absmax", Role::kScale, kPairs | kAloneOfWeight},
+    KnownName{"_nested_quant_map", Role::kCodeBook, kProves | kAloneOfWeight},
+    KnownName{"_quant_map", Role::kCodeBook, kProves | kAloneOfWeight},
+    KnownName{"_quant_state", Role::kDescription, kProves | kAloneOfWeight},
+    KnownName{kScbEnd, Role::kScale, kPairs | kAloneOfWeight},
     // bitsandbytes, 4 bits.
     KnownName{".nested_absmax", Role::kSecondScale, kPairs | kAloneOfWeight},
     KnownName{".absmax", Role::kScale, kPairs | kAloneOfWeight},
@@ -215,7 +222,7 @@ struct Parts {
       if (name.known != nullptr) weight_end = name.known->end;
     }
     if (role != Role::kScale) return;
-    has_scb = has_scb || name.known->end == "SCB";
+    has_scb = has_scb || name.known->end == "SCB" || name.known->end == kScbEnd;
     if (scale == nullptr) scale = &tensor;
   }
 };
