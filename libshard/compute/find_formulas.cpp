@@ -429,7 +429,8 @@ class ModuleFormula {
     if (packed.size() != 2 || weight().dtype != DType::kInt32)
       throw wrong(weight_, "the codes are not a matrix of words");
     need(zeros_, "its zero points are");
-    if (facts_.method == "gptq") refuse_if(stated_.unknown_form());  // Others order codes differently.
+    const bool may_be_of_gptq = facts_.method == "gptq" || facts_.method.empty();
+    if (may_be_of_gptq) refuse_if(stated_.unknown_format("gptq"));  // Others order codes differently.
     const int bits = gptq_bits(packed[0]);
     if (checked_mul(packed[0], kPackedWordBits) % bits != 0)
       throw wrong(weight_, "its rows of words contain no whole codes");

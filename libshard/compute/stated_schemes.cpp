@@ -101,7 +101,11 @@ std::string StatedSchemes::unknown_form() const {
   if (find_word(kMethods, facts_.method) == nullptr) {
     return fmt::format("the configuration's method is '{}'", facts_.method);
   }
-  const auto is_unknown = [&](std::string_view word) { return !is_known_format(facts_.method, word); };
+  return unknown_format(facts_.method);
+}
+
+std::string StatedSchemes::unknown_format(std::string_view method) const {
+  const auto is_unknown = [&](std::string_view word) { return !is_known_format(method, word); };
   const auto unknown = std::ranges::find_if(formats_, is_unknown);
   return unknown == formats_.end() ? std::string() : fmt::format("the configuration's format is '{}'", *unknown);
 }

@@ -22,6 +22,8 @@ class StatedSchemes {
 
   /// The configuration's statement of a method or format unknown to this file, for people; empty if there is none.
   std::string unknown_form() const;
+  /// A stated format that is none of that method's, for people; empty if there is none.
+  std::string unknown_format(std::string_view method) const;
   /// True if the list `ignore` names the module: by its name, or by an RE2 pattern after "re:", which must match the
   /// beginning of the name. Cost: linear in the name. \throws Error kUnsupported  the patterns are too
   /// slow

@@ -47,6 +47,7 @@ const std::vector<Similar> kSimilar{
     {"integers with exponents", kMxfp4, "integers", "auto-round", {.bits = 4, .numbers = "mx_int"}},
     {"float8 divided by its scales", kFloat8, "divided", "fp8", {.bits = 8, .divides = true}},
     {"planes of GPTQModel", kGptq, "'gptq_p'", "gptq", {.format = "gptq_p", .bits = 3}},
+    {"planes of GPTQModel without a method", kGptq, "'gptq_p'", "", {.format = "gptq_p", .bits = 3}},
     {"GPTQ with 5 bits",
      {{"a.qweight", kI32, {10, 32}}, {"a.qzeros", kI32, {2, 5}}, {"a.scales", kF16, {2, 32}}, {"a.g_idx", kI32, {64}}},
      "5 bits",
@@ -95,7 +96,7 @@ TEST(SimilarForms, AreRefusedByName) {
   for (const Similar& similar : kSimilar) {
     Stored stored = zeros_of(similar.parts);
     QuantizationFacts facts{.is_quantized = !similar.method.empty(), .method = similar.method};
-    if (similar.scheme != QuantizationScheme()) facts.schemes.push_back(similar.scheme);
+    if (similar.scheme != QuantizationScheme()) facts.is_quantized = true, facts.schemes.push_back(similar.scheme);
     try {
       dequantized(stored.reader(), kBf16, facts);
       ADD_FAILURE() << similar.title;
