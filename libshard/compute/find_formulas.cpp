@@ -483,6 +483,9 @@ class ModuleFormula {
     if (const auto found = facts.find("shape"); found != facts.end() && found->is_array()) {
       for (const auto& each : *found) shape.push_back(each.is_number_integer() ? each.get<std::int64_t>() : -1);
     }
+    if (std::ranges::any_of(shape, [](std::int64_t size) { return size < 0; })) {
+      throw wrong(description_, "its description states no shape").expected("a list of sizes").found(to_string(shape));
+    }
     const std::int64_t numbers = checked_numel(shape);
     if (shape.empty() || ceil_div(numbers, 2) != checked_bytes(checked_numel(weight().shape), weight().dtype)) {
       throw wrong(weight_, "the stated shape does not fit the codes").expected(to_string(shape));
@@ -503,8 +506,10 @@ class ModuleFormula {
     const std::int64_t group = number("nested_blocksize");
     check_count(second_, ceil_div(checked_numel(scale().shape), group));
     const auto offset = facts.find("nested_offset");
-    const float plus = offset != facts.end() && offset->is_number() ? offset->get<float>() : 0.0F;
-    codes_.scales.nested = BlockScales::Nested{Leaf{nested_book_}, Leaf{second_}, group, plus};
+    if (offset == facts.end() || !offset->is_number()) {
+      throw wrong(description_, "its description has no number 'nested_offset'");
+    }
+    codes_.scales.nested = BlockScales::Nested{Leaf{nested_book_}, Leaf{second_}, group, offset->get<float>()};
   }
 
   void make_bitsandbytes8() {

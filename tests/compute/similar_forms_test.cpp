@@ -113,6 +113,31 @@ TEST(SimilarForms, MasksOfBytesBesideModulesOfAnUnknownMethodStay) {
   EXPECT_EQ(reader->catalog().find("h.attn.bias")->dtype, kU8);
 }
 
+TEST(SimilarForms, ADescriptionOfBitsandbytesMustStateItsNumbers) {
+  const auto described = [](const std::string& members) {
+    const std::string text = R"({"blocksize": 64, "nested_blocksize": 256, )" + members + "}";
+    Stored stored = zeros_of({{"a.weight", kU8, {32, 1}},
+                              {"a.weight.absmax", kU8, {1}},
+                              {"a.weight.quant_map", kF32, {16}},
+                              {"a.weight.nested_absmax", kF32, {1}},
+                              {"a.weight.nested_quant_map", kF32, {256}}});
+    stored.add("a.weight.quant_state.bitsandbytes__nf4", kU8, {std::ssize(text)},
+               std::vector<char>(text.begin(), text.end()));
+    return dequantized(stored.reader(), kBf16, {});
+  };
+  EXPECT_EQ(described(R"("shape": [8, 8], "nested_offset": 0.5)")->catalog().tensors.size(), 1U);
+  for (const char* const members : {R"("shape": [8, 8])", R"("shape": [8, 8], "nested_offset": "0.5")",
+                                    R"("shape": [-8, -8], "nested_offset": 0.5)"}) {
+    try {
+      described(members);
+      ADD_FAILURE() << members;
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ErrorCode::kCorruption) << members;
+      EXPECT_EQ(error.tensor(), "a.weight.quant_state.bitsandbytes__nf4") << members;
+    }
+  }
+}
+
 /// The names of ModelOpt for experts in one tensor.
 TEST(SimilarForms, ScalesOfAParameterWithANameOfItsOwnBelongToIt) {
   Stored stored;
