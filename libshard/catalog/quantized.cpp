@@ -60,6 +60,8 @@ constexpr std::array kOfModule{
     KnownName{"scale_q", Role::kScale, kPairs},
     KnownName{"zero_q", Role::kZeroPoint, kPairs},
     KnownName{"zero_scale", Role::kScale, kPairs},
+    // msModelSlim.
+    KnownName{"weight_offset", Role::kZeroPoint, 0},
     // ComfyUI.
     KnownName{"scale_weight", Role::kScale, kPairs},
     KnownName{"scale_input", Role::kActivationScale, 0},

@@ -14,15 +14,14 @@ namespace shard {
 
 ReadSmall small_reader(Reader& reader) {
   return [&reader](std::uint32_t index) {
-    constexpr std::int64_t kSmall = 64 << 10;
     reader.locate(std::span(&index, 1));
     const Tensor& tensor = reader.catalog().tensors[index];
     const std::int64_t elements = checked_numel(tensor.shape), bytes = checked_bytes(elements, tensor.dtype);
-    if (bytes > kSmall) {
+    if (bytes > kMostSmallBytes) {
       throw Error(ErrorCode::kCorruption, fmt::format("'{}' is too large for a description", tensor.name))
           .of_tensor(tensor.name)
           .of_kind(FindingKind::kOutOfBounds)
-          .expected(kSmall)
+          .expected(kMostSmallBytes)
           .found(bytes);
     }
     std::vector<std::byte> content(static_cast<std::size_t>(bytes));

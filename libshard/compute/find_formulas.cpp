@@ -75,7 +75,7 @@ class ModuleFormula {
     if (group_index_ != kNone && !codes_.row_group && !codes_.column_group) throw unsupported("it has a group index");
     const bool has_two_levels = codes_.scales.second || codes_.scales.nested;
     if (second_ != kNone && !has_two_levels) throw unsupported("it has scales of two levels");
-    if (zeros_ != kNone && !codes_.zeros) throw unsupported("it has zero points");
+    if (zeros_ != kNone && !codes_.zeros && !is_all_zero(zeros_)) throw unsupported("it has zero points");
     if (beside_ != kNone) throw unsupported(beside_weight_text(at(beside_).name));
     if (facts_.transforms_inputs) throw unsupported("the configuration states that the model rotates its inputs");
     if (const std::string text = stated_.contradiction(module_, codes_); !text.empty()) throw wrong(weight_, text);
@@ -131,6 +131,11 @@ class ModuleFormula {
   /// \param reason  empty: none
   void refuse_if(const std::string& reason) const {
     if (!reason.empty()) throw unsupported(reason);
+  }
+
+  bool is_all_zero(std::uint32_t tensor) const {
+    if (checked_bytes(checked_numel(at(tensor).shape), at(tensor).dtype) > kMostSmallBytes) return false;
+    return std::ranges::all_of(read_(tensor), [](std::byte byte) { return byte == std::byte{0}; });
   }
 
   void need(std::uint32_t tensor, std::string_view what) const {
@@ -254,6 +259,9 @@ class ModuleFormula {
       throw unsupported("its codes are divided by its scales");
     }
     if (kind == CodeKind::kSigned && has_scales_of_columns()) throw unsupported("its groups are down the columns");
+    if (kind == CodeKind::kSigned && has_packed_bytes(facts_.method)) {
+      throw unsupported(fmt::format("the configuration's method is '{}', so a byte has two codes", facts_.method));
+    }
     set_matrices(weight().shape.span());
     codes_.kind = kind;
     if (module_.form == Form::kMxfp8) {
@@ -515,7 +523,7 @@ class ModuleFormula {
   void make_bitsandbytes8() {
     set_matrices(weight().shape.span());
     if (weight().shape.size() != 2) throw wrong(weight_, "the codes are not a matrix");
-    if (layout_ != kNone && !std::ranges::all_of(read_(layout_), [](std::byte byte) { return byte == std::byte{0}; })) {
+    if (layout_ != kNone && !is_all_zero(layout_)) {
       throw unsupported("its weight_format is not 0, so the order of its codes is that of a GPU's kernels");
     }
     codes_.kind = CodeKind::kSigned;

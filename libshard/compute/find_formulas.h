@@ -19,6 +19,8 @@
 
 namespace shard {
 
+/// The limit on the bytes of a small tensor.
+inline constexpr std::int64_t kMostSmallBytes = 1 << 20;
 /// Returns the bytes of a small tensor of the catalog. \throws Error as the reader; kCorruption  it is not small
 using ReadSmall = std::function<std::vector<std::byte>(std::uint32_t tensor)>;
 /// Reads from `reader`, which must outlive the result.
@@ -26,7 +28,7 @@ ReadSmall small_reader(Reader& reader);
 
 /// The weights of all quantized modules as formulas of `dtype`. Their tensors are dropped, except for biases and the
 /// like. States of optimizers stay as they are. `read` is called only for shapes and descriptions that no other
-/// tensor or file states.
+/// tensor or file states, and for zero points that must all be 0.
 ///
 /// The configuration must allow each form, number of bits and size of groups, and its list `ignore` must not name the
 /// module. If the list names a module of integers without scales, they are plain.

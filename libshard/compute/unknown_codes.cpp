@@ -117,6 +117,12 @@ std::string other_kind_of_awq(const Tensor& weight, const Tensor& scale, std::sp
   return fmt::format("codes of {} bits have no formula", bits);
 }
 
+bool has_packed_bytes(std::string_view method) {
+  constexpr std::array<std::string_view, 4> kWords{"w4", "W4", "int4", "INT4"};
+  return std::ranges::any_of(kWords,
+                             [&](std::string_view word) { return method.find(word) != std::string_view::npos; });
+}
+
 bool is_beside_weight(std::string_view name) {
   constexpr std::array<std::string_view, 11> kEnds{
       ".pre_quant_scale", ".svdquant_lora_b",                          // ModelOpt

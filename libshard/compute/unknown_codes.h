@@ -44,6 +44,9 @@ std::string other_kind_of_mx(const Tensor& weight, const Tensor& scale, std::spa
 /// 4 bits. Codes of gemv have the shapes of GPTQ.
 std::string other_kind_of_awq(const Tensor& weight, const Tensor& scale, std::span<const QuantizationScheme> schemes);
 
+/// Whether a method of int8 tensors, which this library does not know, packs codes of 4 bits: SGLang's "w4afp8".
+bool has_packed_bytes(std::string_view method);
+
 /// Whether a model applies the tensor to the inputs of its module before the weight, or to the outputs: factors,
 /// rotations, a remainder of low rank. A plain weight would lack it.
 bool is_beside_weight(std::string_view name);

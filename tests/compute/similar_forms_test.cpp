@@ -58,6 +58,10 @@ const std::vector<Similar> kSimilar{
      "auto-round",
      {.format = "gemm", .bits = 6}},
     {"ParoQuant", with(kAwq, {"a.channel_scales", kF16, {1, 64}}), "'a.channel_scales'", "paroquant"},
+    {"two codes in a byte of SGLang",
+     {{"a.weight", kI8, {32, 64}}, {"a.weight_scale_inv", kF32, {32, 1}}},
+     "two codes",
+     "w4afp8"},
     {"activations that AutoAWQ divides", with(kAwq, {"h.mlp.act.scales", kF16, {64}}), "'h.mlp.act.scales'", "awq"},
     {"codes of nunchaku", {{"a.qweight", kI8, {32, 32}}, {"a.wscales", kBf16, {1, 32}}}, "no formula"},
     {"rotations of AutoRound", with(kGptq, {"a.spinquant_r1_type", kI32, {}}), "'a.spinquant_r1_type'", "auto-round"},
@@ -111,6 +115,28 @@ TEST(SimilarForms, MasksOfBytesBesideModulesOfAnUnknownMethodStay) {
   Stored stored = zeros_of({{"a.weight", kF8, {8, 8}}, {"a.weight_scale", kF32, {1}}, {"h.attn.bias", kU8, {1, 8, 8}}});
   const auto reader = dequantized(stored.reader(), kBf16, {.is_quantized = true, .method = "auto-round"});
   EXPECT_EQ(reader->catalog().find("h.attn.bias")->dtype, kU8);
+}
+
+/// msModelSlim stores offsets of symmetric weights too.
+TEST(SimilarForms, OffsetsOfSymmetricCodesAreAllZeroOrRefused) {
+  const std::vector<Part> int8{{"a.weight", kI8, {2, 8}}, {"a.weight_scale", kF32, {2, 1}}};
+  const std::vector<Part> nvfp4{
+      {"a.weight_packed", kU8, {2, 8}}, {"a.weight_scale", kF8, {2, 1}}, {"a.weight_global_scale", kF32, {1}}};
+  for (const std::vector<Part>& parts : {int8, nvfp4}) {
+    for (const float offset : {0.0F, 1.0F}) {
+      Stored stored = zeros_of(parts);
+      const bool is_int8 = parts.size() == int8.size();
+      stored.add(is_int8 ? "a.weight_offset" : "a.weight_zero_point", kF32, {2, 1}, std::vector<float>{0, offset});
+      try {
+        const auto reader = dequantized(stored.reader(), kBf16, {});
+        EXPECT_EQ(reader->catalog().tensors.size(), 1U);
+        EXPECT_EQ(offset, 0);
+      } catch (const Error& error) {
+        EXPECT_EQ(error.code(), ErrorCode::kUnsupported);
+        EXPECT_EQ(offset, 1);
+      }
+    }
+  }
 }
 
 TEST(SimilarForms, ADescriptionOfBitsandbytesMustStateItsNumbers) {
