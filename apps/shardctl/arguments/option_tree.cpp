@@ -223,7 +223,7 @@ void add_target(CLI::App& app, WriteRequest& target) {
   OptionGroup group{app, "Output"};
   group.single("-o,--output", target.path, "DST",
                "destination: a file if it ends in .safetensors, .pt, .pth, .bin, .ckpt or .h5, otherwise a folder");
-  group.single("--to", target.to, "FORMAT", "format to write");
+  group.single("--to", target.to, "FORMAT", "format to write; 'shardctl version' lists the formats");
   group.choices(&Format::write_options, target.choices);
   group.flag("-n,--dry-run", target.dry_run, "print what would be done, with sizes; write nothing");
   group.flag("-f,--force", target.force, "replace an existing DST completely");
