@@ -9,12 +9,16 @@ from pathlib import Path
 SOURCE = Path(__file__).resolve().parents[2]
 QUESTIONS = {
     "convert FSDP checkpoint to huggingface": "docs/export.html",
+    "merge verl checkpoint to huggingface": "docs/export.html",
     "merge distcp": "docs/answers/merge-distcp.html",
+    "consolidate sharded checkpoint": "docs/answers/merge-distcp.html",
     "merge safetensors into one file": "docs/answers/merge-safetensors.html",
     "convert bin to safetensors": "docs/answers/merge-safetensors.html",
     "zero_to_fp32 out of memory": "docs/answers/zero-to-fp32-out-of-memory.html",
     "torch_dist to hf": "docs/answers/torch-dist-to-hf.html",
+    "megatron to huggingface": "docs/answers/torch-dist-to-hf.html",
     "fp8 to bf16": "docs/quantised.html",
+    "dequantize gptq": "docs/quantised.html",
     "merge lora without loading the model": "docs/answers/merge-lora.html",
     "missing .metadata": "docs/answers/missing-metadata.html",
     "resume with a different number of GPUs": "docs/answers/different-number-of-gpus.html",

@@ -34,12 +34,16 @@ PROGRAMS = r"shardctl|nightly|torchrun|mpirun|srun|sbatch|scripts/\w+|cmake|ctes
 
 QUESTIONS = {
     "convert FSDP checkpoint to huggingface": "docs/export.md",
+    "merge verl checkpoint to huggingface": "docs/export.md",
     "merge distcp": "docs/answers/merge-distcp.md",
+    "consolidate sharded checkpoint": "docs/answers/merge-distcp.md",
     "merge safetensors into one file": "docs/answers/merge-safetensors.md",
     "convert bin to safetensors": "docs/answers/merge-safetensors.md",
     "zero_to_fp32 out of memory": "docs/answers/zero-to-fp32-out-of-memory.md",
     "torch_dist to hf": "docs/answers/torch-dist-to-hf.md",
+    "megatron to huggingface": "docs/answers/torch-dist-to-hf.md",
     "fp8 to bf16": "docs/quantised.md",
+    "dequantize gptq": "docs/quantised.md",
     "missing .metadata": "docs/answers/missing-metadata.md",
     "resume with a different number of GPUs": "docs/answers/different-number-of-gpus.md",
     "load_global_step universal checkpoint": "docs/answers/universal-checkpoint.md",
