@@ -9,7 +9,7 @@ from pathlib import Path
 SOURCE = Path(__file__).resolve().parents[2]
 QUESTIONS = {
     "convert FSDP checkpoint to huggingface": "docs/export.html",
-    "merge verl checkpoint to huggingface": "docs/export.html",
+    "convert verl checkpoint to huggingface": "docs/export.html",
     "merge distcp": "docs/answers/merge-distcp.html",
     "consolidate sharded checkpoint": "docs/answers/merge-distcp.html",
     "merge safetensors into one file": "docs/answers/merge-safetensors.html",

@@ -34,7 +34,7 @@ PROGRAMS = r"shardctl|nightly|torchrun|mpirun|srun|sbatch|scripts/\w+|cmake|ctes
 
 QUESTIONS = {
     "convert FSDP checkpoint to huggingface": "docs/export.md",
-    "merge verl checkpoint to huggingface": "docs/export.md",
+    "convert verl checkpoint to huggingface": "docs/export.md",
     "merge distcp": "docs/answers/merge-distcp.md",
     "consolidate sharded checkpoint": "docs/answers/merge-distcp.md",
     "merge safetensors into one file": "docs/answers/merge-safetensors.md",
