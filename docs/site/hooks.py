@@ -1,4 +1,5 @@
 """Differences between the site and the repository's pages."""
+import html
 import re
 import sys
 from pathlib import Path
@@ -29,7 +30,8 @@ def on_page_markdown(markdown, page, config, files):
         return f"{match[1]}\n\n```{language}\n{(SOURCE / match[2]).read_text()}```\n"
 
     if first := re.match(r"# .*\n\n([\w`][^\n]*(?:\n[\w`][^\n]*)*)", markdown):
-        page.meta.setdefault("description", re.sub(r"\s+", " ", re.sub(r"\]\([^)]*\)|[`*\[]", "", first[1])))  # For search engines.
+        words = re.sub(r"\s+", " ", re.sub(r"\]\([^)]*\)|[`*\[]", "", first[1]))
+        page.meta.setdefault("description", html.escape(words))  # For search engines.
     markdown = re.sub(r"^(\[[^\]]+\]\(\.\./(scripts/examples/[^)]+)\))$", content, markdown, flags=re.MULTILINE)
     # A typed message finds its row, although other pages have the same words and fewer others; figures answer no question.
     if page.file.src_uri == "docs/troubleshooting.md":

@@ -19,6 +19,10 @@ done
 grep -q 'cron' build/site/docs/ci.html || { echo "FAIL: the examples are not in docs/ci.html" && exit 1; }
 grep -q 'name="description" content="A folder with .metadata' build/site/docs/answers/merge-distcp.html ||
   { echo "FAIL: an answer has no description for search engines" && exit 1; }
+if grep -L '<meta name="description" content="[^"]*">' build/site/docs/answers/*.html | grep .; then
+  echo "FAIL: a quotation mark ends the description of these pages"
+  exit 1
+fi
 python3 -B tests/browser/questions.py build/site
 grep -q 'answers/merge-distcp' build/site/docs/start.html || { echo "FAIL: the answers are not in the navigation" && exit 1; }
 grep -q '../formats/hdf5/' build/site/docs/start.html || { echo "FAIL: the formats are not in the navigation" && exit 1; }
