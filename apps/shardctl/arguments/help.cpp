@@ -136,7 +136,7 @@ std::vector<ExitCode> exit_codes(const Verb* verb) {
   } else if (uses.page) {
     codes.push_back({5, "--html: the page exists and --force was not given, or the page is inside a source"});
   } else if (verb->name != "help") {
-    codes.push_back({5, "--log-file: this command reads the file"});
+    codes.push_back({5, "--log-file: this command reads the file, or the folder that contains it"});
   }
   codes.push_back({6, "resources: disk full, memory limit, output not writable"});
   if (uses.ranks) codes.push_back({7, "launch or communication failure: a rank died or stopped responding"});
