@@ -244,6 +244,20 @@ TEST(SelectPaths, BecomesOneKeyWhenAPartWasCut) {
   EXPECT_TRUE(selection.tensors[0].path.empty());
 }
 
+TEST(SelectPaths, NewNamesAreKeysOfTheInnermostDictThatNamesThem) {
+  const Catalog catalog = nested_catalog();
+  const auto path_after = [&](const char* rule, std::size_t tensor) {
+    return path_text(select(catalog, {.rename = {rule}}).tensors[tensor].path);
+  };
+  EXPECT_EQ(path_after("w$=v", 0), "/model/layers/0/v");
+  EXPECT_EQ(path_after("layers.0=blocks.1", 0), "/model/blocks.1.w");
+  EXPECT_EQ(path_after("0.w=1", 0), "/model/layers.1");  // A list has no keys.
+  EXPECT_EQ(path_after("top=model.top", 1), "/model/top");
+  EXPECT_EQ(path_after("model=net", 0), "");
+  EXPECT_EQ(path_text(select(catalog, {.strip_prefix = {"t"}, .rename = {"op=model.op"}}).tensors[1].path),
+            "/model/op");
+}
+
 TEST(SelectPaths, NestsAddedPrefixesInANestedSource) {
   const Catalog catalog = nested_catalog();
   const Selection selection = select(catalog, {.add_prefix = {"a.b."}});
