@@ -104,14 +104,24 @@ Adapter open_adapter(const SourcePlace& place, const SourceRequest& request, con
           .label = wanted.path};
 }
 
-/// Refuses to change one of two tied parameters that the base model stores once. Its config.json decides whether the
-/// parameter that is not stored repeats the other one.
+/// Refuses to change only one of two tied parameters. If the base model stores one of them, its config.json decides
+/// whether the other one repeats it.
 class TieCheck {
  public:
   TieCheck(const SourceStore& store, const OpenSource& source)
-      : store_(store), source_(source), ties_(absent_ties(source.catalog())) {}
+      : store_(store), source_(source), ties_(absent_ties(source.catalog())) {
+    const std::vector<Tensor>& tensors = source.catalog().tensors;
+    std::vector<SelectedTensor> all;
+    for (std::uint32_t i = 0; i < tensors.size(); ++i) all.push_back({i, tensors[i].dtype, tensors[i].name, {}});
+    const auto root = [&](std::size_t i) { return tensors[i].alias_of == kNoIndex ? i : tensors[i].alias_of; };
+    for (const TiedPair& pair : find_tied(all)) {
+      if (root(pair.repeated) == root(pair.original)) continue;  // A merge changes both.
+      twice_.emplace_back(tensors[pair.repeated].name, tensors[pair.original].name);
+    }
+  }
 
   void check(const Adapter& adapter) {
+    for (const auto& [repeated, original] : twice_) check_both(adapter, repeated, original);
     if (ties_.empty()) return;
     for (const Tensor& tensor : adapter.reader->catalog().tensors) {
       if (tensor.name.find(".base_layer") == std::string_view::npos) check(adapter, tensor.name);
@@ -119,6 +129,31 @@ class TieCheck {
   }
 
  private:
+  static Error only_one(const Adapter& adapter, std::string_view name) {
+    return Error(ErrorCode::kUnsupported,
+                 fmt::format("cannot merge {}: '{}' is only one of two tied parameters", adapter.label, name))
+        .of_tensor(name);
+  }
+
+  /// Checks a pair of which the base model stores both. PEFT merges into one parameter, which both are.
+  void check_both(const Adapter& adapter, std::string_view repeated, std::string_view original) {
+    const auto factor_of = [&](std::string_view target) {
+      const auto is_factor = [&](const Tensor& tensor) {
+        const std::size_t factor = tensor.name.find(".lora_");
+        return factor != std::string_view::npos &&
+               is_called(std::string(tensor.name.substr(0, factor)) + ".weight", target);
+      };
+      return std::ranges::find_if(adapter.reader->catalog().tensors, is_factor);
+    };
+    const auto none = adapter.reader->catalog().tensors.end(), of_repeated = factor_of(repeated),
+               of_original = factor_of(original);
+    if ((of_repeated == none) == (of_original == none) || !ties()) return;
+    throw only_one(adapter, (of_repeated == none ? of_original : of_repeated)->name)
+        .because(
+            fmt::format("config.json ties '{}' and '{}', which the base model stores separately", repeated, original))
+        .hint(fmt::format("copy the base model without '{}', or merge it with the library that trained it", repeated));
+  }
+
   void check(const Adapter& adapter, std::string_view name) {
     constexpr std::string_view kWrapper = "base_model.model.";
     const std::size_t factor = name.find(".lora_");
@@ -131,9 +166,7 @@ class TieCheck {
       const bool is_at_top = parameter == tie.original || parameter == std::string(kWrapper).append(tie.original);
       const bool has_no_head = adapter.config.has_no_head || (is_at_top && tie.original != "shared.weight");
       if (is_repeated ? !may_tie() : has_no_head || !ties()) continue;
-      throw Error(ErrorCode::kUnsupported,
-                  fmt::format("cannot merge {}: '{}' is only one of two tied parameters", adapter.label, name))
-          .of_tensor(name)
+      throw only_one(adapter, name)
           .because(fmt::format("the base model stores '{}' also for '{}'", tie.tensor, tie.repeated))
           .hint("merge it with the library that trained it, which stores both");
     }
@@ -161,6 +194,7 @@ class TieCheck {
   const SourceStore& store_;
   const OpenSource& source_;
   std::vector<AbsentTie> ties_;
+  std::vector<std::pair<std::string_view, std::string_view>> twice_;  ///< Pairs that are stored separately.
   bool is_read_ = false;
   std::optional<ModelConfig> config_;
 };

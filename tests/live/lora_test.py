@@ -172,6 +172,21 @@ class Lora(unittest.TestCase):
         merge([embedding], {"tie_word_embeddings": False}, 0)
         merge([head], {"tie_word_embeddings": False}, 2)
 
+    def test_one_of_two_tied_parameters_that_are_stored_separately(self):
+        hub, adapter = self.dir / "hub", self.dir / "adapter"
+        hub.mkdir()
+        adapter.mkdir()
+        weight = torch.randn(8, 4)
+        save_file({"model.embed_tokens.weight": weight, "lm_head.weight": weight.clone()}, hub / "model.safetensors")
+        head = {"lm_head.lora_A.weight": torch.randn(2, 4), "lm_head.lora_B.weight": torch.randn(8, 2)}
+        embedding = {"model.embed_tokens.lora_embedding_A": torch.randn(2, 8), "model.embed_tokens.lora_embedding_B": torch.randn(4, 2)}
+        (adapter / "adapter_config.json").write_text(json.dumps({"peft_type": "LORA", "r": 2, "lora_alpha": 1, "task_type": "CAUSAL_LM"}))
+        for factors, is_tied, code in ((head, True, 8), (embedding, True, 8), (head | embedding, True, 0), (head, False, 0)):
+            (hub / "config.json").write_text(json.dumps({"tie_word_embeddings": is_tied}))
+            save_file({f"base_model.model.{name}": tensor for name, tensor in factors.items()}, adapter / "adapter_model.safetensors")
+            with self.subTest(factors=list(factors), is_tied=is_tied):
+                shardctl("convert", hub, "-o", self.dir / "x.safetensors", "--force", "--lora", adapter, code=code)
+
     def test_fused_experts_of_both_orders_and_nestings(self):
         for is_transposed in (False, True):
             for targets in (["experts.gate_up_proj"], ["experts.down_proj", "experts.gate_up_proj"], ["experts.down_proj"]):
