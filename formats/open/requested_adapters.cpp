@@ -147,7 +147,7 @@ class TieCheck {
     };
     const auto none = adapter.reader->catalog().tensors.end(), of_repeated = factor_of(repeated),
                of_original = factor_of(original);
-    if ((of_repeated == none) == (of_original == none) || !ties()) return;
+    if ((of_repeated == none && of_original == none) || !ties()) return;
     throw only_one(adapter, (of_repeated == none ? of_original : of_repeated)->name)
         .because(
             fmt::format("config.json ties '{}' and '{}', which the base model stores separately", repeated, original))

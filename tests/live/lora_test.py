@@ -181,7 +181,7 @@ class Lora(unittest.TestCase):
         head = {"lm_head.lora_A.weight": torch.randn(2, 4), "lm_head.lora_B.weight": torch.randn(8, 2)}
         embedding = {"model.embed_tokens.lora_embedding_A": torch.randn(2, 8), "model.embed_tokens.lora_embedding_B": torch.randn(4, 2)}
         (adapter / "adapter_config.json").write_text(json.dumps({"peft_type": "LORA", "r": 2, "lora_alpha": 1, "task_type": "CAUSAL_LM"}))
-        for factors, is_tied, code in ((head, True, 8), (embedding, True, 8), (head | embedding, True, 0), (head, False, 0)):
+        for factors, is_tied, code in ((head, True, 8), (embedding, True, 8), (head | embedding, True, 8), (head, False, 0)):
             (hub / "config.json").write_text(json.dumps({"tie_word_embeddings": is_tied}))
             save_file({f"base_model.model.{name}": tensor for name, tensor in factors.items()}, adapter / "adapter_model.safetensors")
             with self.subTest(factors=list(factors), is_tied=is_tied):
