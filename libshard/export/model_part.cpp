@@ -239,15 +239,17 @@ constexpr std::array<std::string_view, 4> kWrappers{"_orig_mod", "_fsdp_wrapped_
 constexpr std::string_view kDataParallel = "module", kFlatParameter = "_flat_param";
 constexpr std::string_view kModelPrefix = "model.", kDecoder = "decoder.", kAverages = "n_averaged";
 /// Modules of transformers' models outside of the base model.
-constexpr std::array<std::string_view, 9> kHeads{"lm_head",
-                                                 "embed_out",
-                                                 "cls",
-                                                 "classifier",
-                                                 "score",
-                                                 "qa_outputs",
-                                                 "vocab_projector",
-                                                 "generator_predictions",
-                                                 "pre_classifier"};
+constexpr std::array<std::string_view, 11> kHeads{"lm_head",
+                                                  "embed_out",
+                                                  "cls",
+                                                  "classifier",
+                                                  "score",
+                                                  "qa_outputs",
+                                                  "vocab_projector",
+                                                  "generator_predictions",
+                                                  "ctc_head",
+                                                  "embedding_proj_layer",
+                                                  "pre_classifier"};
 /// Modules outside of the base model in some families, and inside of it in others (Grounding DINO's).
 constexpr std::array<std::string_view, 3> kProjections{"logit_scale", "text_projection", "visual_projection"};
 /// The names of the base model in the classes of several families, and of parts that no base model has (BLIP's and

@@ -153,6 +153,8 @@ TEST(FindModel, AHeadHasNoModelAboveIt) {
               ElementsAre("bert.w", "classifier.bias"));
   EXPECT_THAT(model_names(catalog_of({"lm_head.weight", "model.layers.0.w"})),
               ElementsAre("lm_head.weight", "model.layers.0.w"));
+  EXPECT_THAT(model_names(catalog_of({"model.ctc_head.bias", "model.encoder.w"})),
+              ElementsAre("ctc_head.bias", "encoder.w"));
   // Pix2Struct's head is in its decoder.
   EXPECT_THAT(model_names(catalog_of({"model.decoder.lm_head.weight", "model.encoder.w"})),
               ElementsAre("decoder.lm_head.weight", "encoder.w"));
