@@ -464,12 +464,13 @@ class ModuleFormula {
       const std::int64_t all_bits = checked_mul(all_words, kPackedWordBits);
       return codes > 0 && all_bits % codes == 0 ? all_bits / codes : 0;
     };
-    std::int64_t bits = 0;
-    if (group_index_ != kNone) bits = from(words, checked_numel(at(group_index_).shape));
+    std::int64_t bits = group_index_ == kNone ? 0 : from(words, checked_numel(at(group_index_).shape));
     const Dims zeros = at(zeros_).shape;
     if (group_index_ == kNone && zeros.size() == 2) bits = from(zeros[1], weight().shape[1]);
-    if (bits >= 5 && bits <= 7) throw unsupported(fmt::format("codes of {} bits have no formula", bits));
-    if (bits != 2 && bits != 3 && bits != 4 && bits != 8) throw wrong(weight_, "no number of bits fits its codes");
+    // GPTQModel stores 5 to 7 bits in planes, and AutoRound as a string of bits.
+    const bool is_string = bits < 5 || bits > 7 || facts_.method.ends_with("auto-round");
+    if (!is_string) throw unsupported(fmt::format("codes of {} bits have no formula", bits));
+    if (bits < 2 || bits > 8) throw wrong(weight_, "no number of bits fits its codes");
     return static_cast<int>(bits);
   }
 

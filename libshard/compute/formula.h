@@ -95,7 +95,7 @@ struct BlockScales {
 struct ZeroPoints {
   PackedCodes codes;
   /// 1 was subtracted before they were stored, from all codes of a word at once: a borrow went to the next code of the
-  /// word. Codes of 3 bits, which may extend over two words, have none.
+  /// word. Codes that may extend over two words have none.
   bool are_less_one = false;
   friend bool operator==(const ZeroPoints&, const ZeroPoints&) = default;
 };

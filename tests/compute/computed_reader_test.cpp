@@ -301,8 +301,8 @@ TEST(Dequantized, AwqIsTransposedAndRoundsToTheDtypeOfItsScales) {
   });
 }
 
-/// Zero points of GPTQ's first version as those of the second: whole words plus 1 in each code. Codes of 3 bits are
-/// left.
+/// Zero points of GPTQ's first version as those of the second: whole words plus 1 in each code. Codes that may extend
+/// over two words are left.
 Bytes plus_ones(Bytes words, int bits) {
   constexpr std::array<std::uint32_t, 9> kOnes{0, 0, 0x55555555, 0, 0x11111111, 0, 0, 0, 0x01010101};
   for (std::size_t i = 0; i < words.size(); i += 4) {
@@ -320,7 +320,7 @@ void expect_gptq(int bits, bool is_second_version, bool is_in_order) {
   const std::int64_t words = kIn * bits / 32, zero_words = kOut * bits / 32;
   const Bytes codes = random.bytes(words * kOut * 4), zeros = random.bytes(kGroups * zero_words * 4);
   const Bytes plain = is_second_version ? zeros : plus_ones(zeros, bits);
-  const std::uint32_t added = is_second_version || bits != 3 ? 0 : 1;
+  const std::uint32_t added = is_second_version || 32 % bits == 0 ? 0 : 1;
   const std::vector<float> scales = random.floats(kGroups * kOut);
   std::vector<std::int32_t> groups(kIn);
   for (std::int64_t i = 0; i < kIn; ++i) {
@@ -329,8 +329,9 @@ void expect_gptq(int bits, bool is_second_version, bool is_in_order) {
   Stored stored;
   stored.add("a.qweight", kI32, {words, kOut}, codes).add("a.qzeros", kI32, {kGroups, zero_words}, zeros);
   stored.add("a.scales", kF32, {kGroups, kOut}, scales).add("a.g_idx", kI32, {kIn}, groups);
-  const auto reader =
-      opened(stored, {.is_quantized = true, .schemes = {{.format = is_second_version ? "gptq_v2" : "gptq"}}});
+  const auto reader = opened(stored, {.is_quantized = true,
+                                      .method = bits >= 5 && bits <= 7 ? "auto-round" : "",
+                                      .schemes = {{.format = is_second_version ? "gptq_v2" : "gptq"}}});
   ASSERT_EQ(reader->catalog().tensors.size(), 1U);
   expect_all(*reader, "a.weight", [&](std::int64_t i) {
     const std::int64_t out = i / kIn, in = i % kIn, group = groups[static_cast<std::size_t>(in)];
@@ -346,7 +347,7 @@ void expect_gptq(int bits, bool is_second_version, bool is_in_order) {
 }
 
 TEST(Dequantized, GptqOfBothVersionsAndAnyOrderOfGroups) {
-  for (const int bits : {2, 3, 4, 8}) {
+  for (const int bits : {2, 3, 4, 5, 6, 7, 8}) {
     for (const bool is_second_version : {false, true}) {
       for (const bool is_in_order : {false, true}) {
         SCOPED_TRACE(::testing::Message() << bits << " bits, v2 " << is_second_version << ", in order " << is_in_order);
