@@ -61,7 +61,8 @@ constexpr std::int64_t kSlowRead = 1 << 20;  // On a disk where each read has a 
 
 }  // namespace
 
-void StoredCrcs::set(std::uint32_t file, std::vector<StoredCrc> runs) {
+void StoredCrcs::set(std::uint32_t file, std::string name, std::vector<StoredCrc> runs) {
+  names_[file] = std::move(name);
   std::ranges::sort(runs, {}, &StoredCrc::offset);
   by_file_[file] = std::move(runs);
 }
@@ -87,7 +88,7 @@ void StoredCrcs::compare(std::uint32_t file, const StoredCrc& run, std::uint32_t
   ++compared_;
   if (found == run.crc32) return;
   findings_.report(Error(ErrorCode::kCorruption, fmt::format("{} does not match its checksum", run.name))
-                       .in_file(catalog_.files[file].path)
+                       .in_file(names_[file])
                        .of_tensor(tensor_in(file, run))
                        .because("the file changed after it was written")
                        .of_kind(FindingKind::kCrcMismatch)

@@ -44,9 +44,10 @@ class StoredCrcs {
   /// Ownership: both must outlive this.
   StoredCrcs(const Catalog& catalog, Findings& findings) : catalog_(catalog), findings_(findings) {
     by_file_.resize(catalog.files.size());
+    names_.resize(catalog.files.size());
   }
-  /// The runs of one file, in any order.
-  void set(std::uint32_t file, std::vector<StoredCrc> runs);
+  /// The runs of one file, in any order. Findings have its `name`.
+  void set(std::uint32_t file, std::string name, std::vector<StoredCrc> runs);
   std::span<const StoredCrc> of(std::uint32_t file) const { return by_file_[file]; }
 
   /// Adds the CRC-32 of bytes [offset, offset + bytes) of a run. Pieces come in any order, each once. Reports the run
@@ -73,6 +74,7 @@ class StoredCrcs {
   const Catalog& catalog_;
   Findings& findings_;
   std::vector<std::vector<StoredCrc>> by_file_;  ///< Per file, sorted by offset.
+  std::vector<std::string> names_;
   std::mutex mutex_;
   std::map<std::pair<std::uint32_t, std::size_t>, CrcRuns> begun_;
   std::atomic<std::int64_t> compared_{0};

@@ -190,8 +190,11 @@ struct Verification::Impl {
   void check_container(std::uint32_t file, const std::map<std::uint32_t, std::vector<std::uint32_t>>& compressed) {
     FileReport report(metadata);
     bool is_known = true;
+    std::string name = catalog().files[file].path;
     try {
       is_known = job.reader->check_container(file, report);
+      const bool has_sums = !report.runs.empty() || !report.decoded.empty();
+      if (has_sums) name = job.reader->file(file)->name();  // The catalog may have only a part of the path.
     } catch (Error& error) {
       const std::string& path = catalog().files[file].path;
       if (!found.mentions(path)) take_finding(metadata, error.in_file(path));
@@ -205,7 +208,7 @@ struct Verification::Impl {
                                 .decoded = [reader = job.reader, index] { return reader->bytes_of(index); }});
     }
     const bool has_records = !report.runs.empty() || !report.decoded.empty() || report.crc32s_compared > 0;
-    sums->set(file, std::move(report.runs));
+    sums->set(file, std::move(name), std::move(report.runs));
     const std::scoped_lock lock(mutex);
     if (has_records) ++counts.containers;
     for (CrcRange& run : report.decoded) parts.decoded.push_back({file, std::move(run)});
