@@ -4,7 +4,6 @@
 /// into [heads, 2, rows], all these pieces are one strided piece, and a tile of whole heads is one run on both sides.
 #pragma once
 
-#include <span>
 #include <vector>
 
 #include "libshard/plan/plan.h"

@@ -8,7 +8,6 @@
 #include "formats/registry.h"
 #include "libshard/core/error.h"
 #include "libshard/io/local_output.h"
-#include "libshard/io/paths.h"
 #include "libshard/job/copy_job.h"
 #include "libshard/ranks/collective_step.h"
 #include "shardtorch/checkpoint/saved_state.h"

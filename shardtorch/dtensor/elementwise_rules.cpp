@@ -6,7 +6,6 @@
 #include <array>
 
 #include "shardtorch/dtensor/operators.h"
-#include "shardtorch/errors.h"
 
 namespace shard::dtensor {
 

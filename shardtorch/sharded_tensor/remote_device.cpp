@@ -3,8 +3,6 @@
 #include <c10/util/Exception.h>
 #include <c10/util/hash.h>
 
-#include <utility>
-
 #include "libshard/catalog/layouts/placement.h"
 #include "shardtorch/errors.h"
 #include "shardtorch/sharded_tensor/device_text.h"

@@ -14,8 +14,6 @@ using test::add_chunked;
 using test::add_object;
 using test::add_tensor;
 using test::expect_error;
-using test::names_of;
-using test::Numbers;
 
 using Lines = std::vector<std::string>;
 

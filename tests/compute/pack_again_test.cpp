@@ -13,8 +13,6 @@ namespace shard {
 namespace {
 
 using test::Bytes;
-using test::bytes_of;
-using test::Numbers;
 using test::Stored;
 
 constexpr DType kBf16 = DType::kBfloat16, kF8 = DType::kFloat8E4m3fn, kF32 = DType::kFloat32, kF16 = DType::kFloat16,

@@ -17,7 +17,6 @@ namespace {
 using test::Bytes;
 using test::bytes_of;
 using test::code_at;
-using test::Numbers;
 using test::read_tensor;
 using test::Stored;
 

@@ -3,7 +3,6 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
-#include <functional>
 
 #include "formats/torch/tensor_pickle.h"
 #include "tests/formats/torch_files.h"

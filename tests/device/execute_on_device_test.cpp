@@ -3,7 +3,6 @@
 
 #include <array>
 
-#include "libshard/exec/device_worker.h"
 #include "libshard/exec/execute.h"
 #include "tests/exec/random_copies.h"
 #include "tests/support/copy_rounds.h"

@@ -2,8 +2,6 @@
 #include <gtest/gtest.h>
 
 #include <bit>
-#include <cmath>
-#include <limits>
 #include <random>
 #include <vector>
 

@@ -5,7 +5,6 @@
 
 #include <cstdlib>
 #include <fstream>
-#include <string>
 
 #include "libshard/device/plugin.h"
 #include "tests/support/device_double.h"

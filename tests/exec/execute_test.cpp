@@ -6,7 +6,6 @@
 
 #include "libshard/core/box.h"
 #include "libshard/core/digest.h"
-#include "libshard/exec/cast.h"
 #include "libshard/exec/reading_groups.h"
 #include "libshard/exec/runs.h"
 #include "libshard/exec/tensor_reader.h"

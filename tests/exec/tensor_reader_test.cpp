@@ -3,7 +3,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <array>
 #include <random>
 
 #include "libshard/exec/scratch_tensor.h"

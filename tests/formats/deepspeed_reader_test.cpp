@@ -4,14 +4,9 @@
 
 #include <array>
 #include <cstring>
-#include <filesystem>
-#include <fstream>
 #include <functional>
-#include <map>
-#include <numeric>
 
 #include "formats/deepspeed/format.h"
-#include "formats/detect.h"
 #include "libshard/io/local_disk.h"
 #include "tests/formats/deepspeed_saves.h"
 #include "tests/support/content.h"

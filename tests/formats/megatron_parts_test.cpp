@@ -2,8 +2,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <numeric>
-
 #include "formats/megatron/arguments.h"
 #include "formats/megatron/names.h"
 #include "tests/support/expect_error.h"

@@ -4,7 +4,6 @@
 #include <gtest/gtest.h>
 
 #include <fstream>
-#include <sstream>
 
 #include "libshard/core/value_equality.h"
 #include "tests/formats/pickle_text.h"

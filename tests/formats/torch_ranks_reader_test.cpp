@@ -5,7 +5,6 @@
 #include <array>
 
 #include "formats/detect.h"
-#include "formats/registry.h"
 #include "libshard/catalog/layouts/layout.h"
 #include "libshard/io/paths.h"
 #include "libshard/map/documents/layout_document.h"
@@ -16,7 +15,6 @@ namespace shard::testing {
 namespace {
 
 using test::error_of;
-using test::expect_error;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 

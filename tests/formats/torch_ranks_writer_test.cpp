@@ -4,12 +4,10 @@
 #include <deque>
 
 #include "formats/parts/pickle/pickle.h"
-#include "formats/registry.h"
 #include "formats/torch_ranks/dtensor_reader.h"
 #include "formats/torch_ranks/sharded_value_maker.h"
 #include "formats/torch_ranks/sharded_values.h"
 #include "libshard/catalog/layouts/layout.h"
-#include "libshard/catalog/tree.h"
 #include "libshard/map/documents/layout_document.h"
 #include "tests/formats/torch_files.h"
 #include "tests/support/content.h"

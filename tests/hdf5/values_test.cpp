@@ -4,7 +4,6 @@
 #include <gtest/gtest.h>
 
 #include <bit>
-#include <cstring>
 
 #include "formats/hdf5/datatype.h"
 #include "libshard/core/value_equality.h"

@@ -5,7 +5,6 @@
 
 #include "libshard/core/error.h"
 #include "libshard/io/local_disk.h"
-#include "libshard/io/local_output.h"
 #include "tests/support/bytes.h"
 #include "tests/support/memory_disk.h"
 #include "tests/support/written_output.h"

@@ -2,7 +2,6 @@
 
 #include <gtest/gtest.h>
 
-#include "libshard/io/local_disk.h"
 
 namespace shard {
 namespace {

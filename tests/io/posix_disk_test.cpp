@@ -25,7 +25,6 @@ namespace shard {
 namespace {
 
 using test::as_span;
-using test::as_text;
 using test::expect_error;
 using test::TempFolder;
 using ::testing::ElementsAre;

@@ -15,7 +15,6 @@ using testing::add_storage;
 using testing::below;
 using testing::MadeChunk;
 using testing::Random;
-using testing::Sizes;
 
 /// A line of uint8 in parts, each on up to four ranks in any order, with empty chunks among them.
 Catalog replicated(Random& random, std::int64_t parts) {

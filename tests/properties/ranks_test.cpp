@@ -1,7 +1,6 @@
 // A job of N ranks does the same as one process: the same bytes, or nothing. Ranks are threads here.
 #include <gtest/gtest.h>
 
-#include <mutex>
 #include <optional>
 
 #include "libshard/core/error.h"
@@ -19,7 +18,6 @@ using testing::open_checkpoint;
 using testing::random_content;
 using testing::random_tensor;
 using testing::write_checkpoint;
-using testing::WriteCheckpoint;
 
 constexpr DType kDtypes[] = {DType::kUint8, DType::kBfloat16, DType::kFloat32, DType::kInt64};
 

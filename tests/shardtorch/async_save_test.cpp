@@ -7,7 +7,6 @@
 #include <atomic>
 #include <condition_variable>
 #include <mutex>
-#include <optional>
 
 #include "tests/shardtorch/checkpoint_fixture.h"
 

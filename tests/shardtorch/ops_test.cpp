@@ -13,14 +13,12 @@
 #include <sstream>
 #include <string>
 #include <tuple>
-#include <utility>
 #include <vector>
 
 #include "shardtorch/sharded_tensor/factories.h"
 #include "tests/support/distributed/layouts.h"
 #include "tests/support/distributed/multi_thread_test.h"
 #include "tests/support/distributed/sharded_tensor_test.h"
-#include "tests/support/distributed/tensors.h"
 
 namespace shard::test {
 namespace {

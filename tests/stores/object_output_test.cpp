@@ -5,7 +5,6 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <set>
 
 #include "libshard/stores/upload_note.h"
 #include "tests/stores/memory_bucket.h"

@@ -1,6 +1,5 @@
 #include "tests/support/device_double.h"
 
-#include <array>
 #include <cstring>
 #include <deque>
 #include <functional>
@@ -9,7 +8,6 @@
 
 #include "libshard/core/error.h"
 #include "libshard/exec/cast.h"
-#include "libshard/exec/runs.h"
 #include "tests/support/host_grid.h"
 
 namespace shard::testing {

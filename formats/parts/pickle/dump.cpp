@@ -6,7 +6,6 @@
 #include <cassert>
 #include <cstdint>
 #include <cstring>
-#include <functional>
 #include <span>
 #include <string>
 #include <string_view>
