@@ -10,7 +10,6 @@
 #include <filesystem>
 #include <memory>
 #include <mutex>
-#include <sstream>
 #include <system_error>
 #include <utility>
 

@@ -1,7 +1,5 @@
 #include "formats/deepspeed/states.h"
 
-#include <span>
-
 #include "formats/torch/tensor_finder.h"
 
 namespace shard::deepspeed {

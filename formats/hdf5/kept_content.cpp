@@ -8,7 +8,6 @@
 #include <utility>
 
 #include "formats/hdf5/datatype.h"
-#include "formats/hdf5/entry_paths.h"
 #include "formats/hdf5/reply.h"
 #include "libshard/catalog/tree.h"
 #include "libshard/core/bytes.h"

@@ -24,7 +24,6 @@
 #include "formats/hdf5/virtual_datasets.h"
 #include "formats/hdf5_source.h"
 #include "formats/parts/decoded_view/decoded_view.h"
-#include "formats/parts/hf_index/folder_names.h"
 #include "formats/registry.h"
 #include "libshard/catalog/tree.h"
 #include "libshard/core/error.h"

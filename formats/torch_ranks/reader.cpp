@@ -13,7 +13,6 @@
 #include <vector>
 
 #include "formats/torch/foreign_classes.h"
-#include "formats/torch/reader.h"
 #include "formats/torch/saved_reader.h"
 #include "formats/torch_ranks/merge.h"
 #include "formats/torch_ranks/rank_file.h"

@@ -5,7 +5,6 @@
 #include <utility>
 
 #include "libshard/core/error.h"
-#include "libshard/core/short_text.h"
 #include "libshard/io/paths.h"
 #include "libshard/ranks/wire.h"
 

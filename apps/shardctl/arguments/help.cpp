@@ -8,7 +8,6 @@
 
 #include "apps/shardctl/arguments/option_tree.h"
 #include "apps/shardctl/request/request.h"
-#include "apps/shardctl/session/session.h"
 #include "libshard/core/contains.h"
 
 namespace shard::app {

@@ -6,7 +6,6 @@
 #include <iterator>
 #include <string_view>
 
-#include "apps/shardctl/arguments/option_tree.h"
 #include "apps/shardctl/arguments/verb.h"
 #include "apps/shardctl/request/command_text.h"
 #include "libshard/catalog/selection/glob.h"

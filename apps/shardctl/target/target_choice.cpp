@@ -4,7 +4,6 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <functional>
 
 #include "apps/shardctl/request/command_text.h"
 #include "formats/plugins.h"

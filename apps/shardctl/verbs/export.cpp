@@ -29,7 +29,6 @@
 #include "libshard/export/adapter.h"
 #include "libshard/export/model_part.h"
 #include "libshard/export/reference_check.h"
-#include "libshard/export/tied_weights.h"
 #include "libshard/map/passes/undo.h"
 
 namespace shard::app {

@@ -21,7 +21,6 @@
 #include "apps/shardctl/session/progress.h"
 #include "apps/shardctl/session/ranks.h"
 #include "apps/shardctl/session/session.h"
-#include "apps/shardctl/source/cast_choice.h"
 #include "apps/shardctl/source/object_check.h"
 #include "apps/shardctl/source/source.h"
 #include "apps/shardctl/target/conversion_warnings.h"
