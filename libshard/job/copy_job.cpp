@@ -103,12 +103,13 @@ bool keeps_journal(const CopyJob& job, const Plan& plan) {
 }
 
 /// \param files  the output's description in messages. \param inputs  a hash of the data from which all ranks' plans
-///   are made. Cost: linear in pieces, and that of identify_files.
+///   are made. Cost: linear in pieces
 JournalHead make_head(const PreparedCopy& prepared, const std::string& files, const std::string& inputs,
-                      const CopyJob& job, const Group& group, const PlanGrid& grid) {
+                      const std::vector<SourceFile>& sources, const CopyJob& job, const Group& group,
+                      const PlanGrid& grid) {
   JournalHead head{grid, {}};
   head.job.version = job.version;
-  head.job.source = identify_files(*job.reader);
+  head.job.source = sources;
   head.job.target = fmt::format("{}, {}", prepared.target.format, files);
   head.job.plan = hash_of_plan(prepared, inputs, job, group);
   return head;
@@ -123,19 +124,29 @@ void check_resumed(const Left& left, const PreparedCopy& prepared, const CopyJob
   expect_same_job(head.job, prepared.journal->job);
 }
 
-/// Compares the ends of the source's files, as far as their hashes are in the heads of journals, with those that rank 0
-/// sees. Disks of ranks may have files of different saves under one name and with one size. Collective.
-/// \throws Error kCorruption
-void check_same_source(Group& group, const CopyJob& job, const std::optional<JournalHead>& head) {
+std::int64_t bytes_of(const std::vector<File>& files) {
+  std::int64_t bytes = 0;
+  for (const File& file : files) bytes = checked_add(bytes, file.bytes);
+  return bytes;
+}
+
+/// Whether ranks compare what they see of the source. Small outputs are written faster than all files are opened.
+bool compares_sources(const Group& group, const CopyJob& job, const Catalog& target, const OutputStore& output) {
+  const bool is_worth_it = output.traits().has_notes && bytes_of(target.files) >= kLeastJournaledBytes;
+  return group.size() > 1 && !job.dry_run && is_worth_it;
+}
+
+/// Compares the ends of the source's files with those that rank 0 sees. Disks of ranks may have files of different
+/// saves under one name and with one size. Collective. \throws Error kCorruption
+void check_same_source(Group& group, const CopyJob& job, const std::vector<SourceFile>& seen) {
   if (group.size() == 1) return;
   WireWriter own;
-  if (head) std::ranges::for_each(head->job.source, [&](const SourceFile& file) { own.text(file.ends); });
+  std::ranges::for_each(seen, [&](const SourceFile& file) { own.text(file.ends); });
   const Bytes all = broadcast(group, own.take(), 0);
   collective_step(group, {.stop = job.stop}, [&](const std::stop_token&) {
     WireReader ends(all);
-    for (std::size_t i = 0; head && i < head->job.source.size() && !ends.at_end(); ++i) {
-      const SourceFile& file = head->job.source[i];
-      if (ends.text() == file.ends) continue;
+    for (const SourceFile& file : seen) {
+      if (ends.at_end() || ends.text() == file.ends) continue;
       throw different_files(0, group.rank(), file.path).because("their first or last 4096 bytes differ");
     }
   });
@@ -156,9 +167,7 @@ std::vector<std::uint32_t> needed_tensors(const Catalog& target) {
 
 /// For example "3 files of 500 bytes".
 std::string name_files(const std::vector<File>& files) {
-  std::int64_t bytes = 0;
-  for (const File& file : files) bytes = checked_add(bytes, file.bytes);
-  return fmt::format("{} files of {} bytes", files.size(), bytes);
+  return fmt::format("{} files of {} bytes", files.size(), bytes_of(files));
 }
 
 /// The warnings of source and target, without duplicates.
@@ -222,8 +231,11 @@ std::int64_t tile_memory(const CopyJob& job, std::int64_t memory_bytes, const Ca
   return tile_memory_on_device(job.topology.copy_memory(memory_bytes), source, target);
 }
 
-/// The smallest limit of all ranks, because all must make the same plan.
-std::int64_t agree_on_memory(Group& group, std::int64_t own_bytes) {
+/// The memory that every rank may use: the smallest limit of all, because all must make the same plan. Collective.
+std::int64_t agree_on_memory(Group& group, const CopyJob& job) {
+  std::int64_t own_bytes = job.max_memory_bytes;
+  if (job.device == nullptr) return own_bytes;
+  collective_step(group, {.stop = job.stop}, [&](const std::stop_token&) { own_bytes = own_memory(job); });
   std::vector<std::int64_t> all(static_cast<std::size_t>(group.size()));
   group.all_gather(std::as_bytes(std::span(&own_bytes, 1)), std::as_writable_bytes(std::span(all)));
   return *std::ranges::min_element(all);
@@ -383,16 +395,13 @@ CopyResult run_copy_job(OutputStore& output, Group& group, CopyJob job, Progress
                         const std::function<void(const CopyResult&)>& on_plan) {
   const int threads = from_rank_zero(group, job.threads);  // Tiles depend on the number of threads.
   job.topology.whole_files = output.traits().whole_files && group.size() > 1;
-  std::int64_t memory_bytes = job.max_memory_bytes;
-  if (job.device != nullptr) {
-    collective_step(group, {.stop = job.stop}, [&](const std::stop_token&) { memory_bytes = own_memory(job); });
-    memory_bytes = agree_on_memory(group, memory_bytes);
-  }
+  const std::int64_t memory_bytes = agree_on_memory(group, job);
   const OutputPlaces places = job.topology.own_places ? find_places(group, output, job.stop) : one_place(group.size());
   Left left = find_left(output, group, job, places);
   PlanGrid grid;
   const Catalog& source = job.reader->catalog();
   PreparedCopy prepared;
+  std::vector<SourceFile> seen;
   std::int64_t free_bytes = 0;
   collective_step(
       group, {.stop = job.stop, .traffic = job.topology.peer_store, .awaited = job.awaited},
@@ -400,9 +409,11 @@ CopyResult run_copy_job(OutputStore& output, Group& group, CopyJob job, Progress
         notify(job, "plan");
         grid = grid_of(left, {threads, memory_bytes});
         prepared = prepare(job, group, grid, memory_bytes, output);
-        if (left.is_found() || (output.traits().has_notes && keeps_journal(job, prepared.plan))) {
+        const bool has_head = left.is_found() || (output.traits().has_notes && keeps_journal(job, prepared.plan));
+        if (has_head || compares_sources(group, job, prepared.target, output)) seen = identify_files(*job.reader);
+        if (has_head) {
           const std::string files = name_files(prepared.target.files) + (prepared.manifest ? ", a manifest" : "");
-          prepared.journal = make_head(prepared, files, fingerprint(prepared, source, true), job, group, grid);
+          prepared.journal = make_head(prepared, files, fingerprint(prepared, source, true), seen, job, group, grid);
         }
         check_resumed(left, prepared, job, group.rank());
         free_bytes = output.free_bytes();
@@ -413,7 +424,7 @@ CopyResult run_copy_job(OutputStore& output, Group& group, CopyJob job, Progress
                             fingerprint(prepared, source, job.topology.plans_differ())),
                 ErrorCode::kInvalidArgument, "their plans differ");
   }
-  check_same_source(group, job, prepared.journal);
+  check_same_source(group, job, seen);
   CopyResult result = describe(source, prepared.target, prepared.plan, free_bytes);
   if (job.device != nullptr)
     result.memory_bytes = job.topology.copy_memory(memory_bytes);  // The limit applies to the host and to the device.
