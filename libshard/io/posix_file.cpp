@@ -298,6 +298,10 @@ void fail_writing(const std::string& path, const char* doing, int error_number) 
   if (error_number == EACCES || error_number == EPERM || error_number == EROFS) {
     error.hint("choose a folder that you may write to");
   }
+  if (error_number == EXDEV) {  // overlayfs cannot rename a folder of its lower layer.
+    error.hint(
+        "remove the old folder first if it comes from the image of this container, or choose another destination");
+  }
   throw error;
 }
 

@@ -117,6 +117,28 @@ def may_not_write(rooms: Rooms, folder: Path) -> None:
             case.remove()
 
 
+def in_a_lower_layer(rooms: Rooms, folder: Path) -> None:
+    """An old folder in the image of a container cannot be renamed. A file can."""
+    layers, place = folder / "layers", folder / "container"
+    place.mkdir()
+    for job in rooms.jobs:
+        case = Case(rooms.world, job, True, place)
+        with mounted(layers, "-t", "tmpfs", "none"):
+            (layers / "upper").mkdir()
+            (layers / "work").mkdir()
+            options = f"lowerdir={place},upperdir={layers}/upper,workdir={layers}/work"
+            if run("mount", "-t", "overlay", "-o", options, "overlay", place, code=None).returncode != 0:
+                return print("without a container: overlayfs cannot be mounted")
+            done = case.run()
+            problem = case.problem(done.returncode, {6} if job.to == "dst" else {0})
+            if done.returncode == 6 and "image of this container" not in done.stderr:
+                problem = problem or "the hint is missing"
+            run("umount", place)
+        if problem:
+            rooms.problems.append(f"{job.name}, an old output in a lower layer: {problem}\n{done.stderr}")
+        case.remove()
+
+
 def main() -> int:
     options = argparse.ArgumentParser()
     options.add_argument("tool")
@@ -136,6 +158,7 @@ def main() -> int:
         else:
             small_tmpfs(rooms, folder, steps, most)
             may_not_write(rooms, folder)
+            in_a_lower_layer(rooms, folder)
             if chosen.long:
                 no_inodes(rooms, folder)
                 full_images(rooms, folder, steps, most)
