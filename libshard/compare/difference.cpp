@@ -6,11 +6,15 @@
 #include <array>
 #include <bit>
 #include <cmath>
+#include <compare>
 #include <cstring>
 #include <memory>
 #include <numeric>
+#include <span>
 #include <string_view>
 #include <tuple>
+#include <utility>
+#include <vector>
 
 #include "libshard/catalog/element_counts.h"
 #include "libshard/catalog/originals.h"
@@ -229,15 +233,71 @@ std::uint64_t Comparer::ulps_apart(const std::byte* a, const std::byte* b) const
 
 namespace {
 
-/// Walks two lists that are sorted by name in step. Visits each name once, with its entry in A, in B, or in both.
-template <class List, class Visit>
-void merge(const List& a, const List& b, const Visit& visit) {
+std::strong_ordering order_of(const PathPart& a, const PathPart& b) {
+  if (a.is_index != b.is_index) return a.is_index <=> b.is_index;
+  return a.is_index ? a.index <=> b.index : a.key() <=> b.key();
+}
+
+std::strong_ordering order_of(const Path& a, const Path& b) {
+  for (std::size_t i = 0; i < a.size() && i < b.size(); ++i) {
+    if (const std::strong_ordering order = order_of(a[i], b[i]); order != 0) return order;
+  }
+  return a.size() <=> b.size();
+}
+
+/// Visits the entries of one name. A checkpoint has several if ranks differ, or if paths have the same text. Those with
+/// equal ranks and paths are pairs, then the others in their order.
+template <class Entry, class Entries, class Visit>
+void pair_up(std::span<const Entry> a, const Entries& entries_a, std::span<const Entry> b, const Entries& entries_b,
+             const Visit& visit) {
+  if (a.size() == 1 && b.size() == 1) return visit(&a[0], &b[0]);
+  using Place = std::pair<std::int32_t, const Entry*>;
+  const auto order = [](const Place& x, const Place& y) {
+    return x.first == y.first ? order_of(x.second->path, y.second->path) : x.first <=> y.first;
+  };
+  const auto sorted = [&](std::span<const Entry> selected, const Entries& entries) {
+    std::vector<Place> places;
+    for (const Entry& each : selected) places.emplace_back(entries[each.source].rank, &each);
+    std::ranges::stable_sort(places, [&](const Place& x, const Place& y) { return order(x, y) < 0; });
+    return places;
+  };
+  const std::vector<Place> in_a = sorted(a, entries_a), in_b = sorted(b, entries_b);
+  std::vector<const Entry*> rest_a, rest_b;
+  for (std::size_t i = 0, j = 0; i < in_a.size() || j < in_b.size();) {
+    const std::strong_ordering next = i == in_a.size()   ? std::strong_ordering::greater
+                                      : j == in_b.size() ? std::strong_ordering::less
+                                                         : order(in_a[i], in_b[j]);
+    if (next == 0) visit(in_a[i].second, in_b[j].second);
+    if (next < 0) rest_a.push_back(in_a[i].second);
+    if (next > 0) rest_b.push_back(in_b[j].second);
+    i += next <= 0;
+    j += next >= 0;
+  }
+  for (std::size_t i = 0; i < std::max(rest_a.size(), rest_b.size()); ++i)
+    visit(i < rest_a.size() ? rest_a[i] : nullptr, i < rest_b.size() ? rest_b[i] : nullptr);
+}
+
+/// Walks two lists that are sorted by name in step. Visits each entry once, alone or with its counterpart. `entries`
+/// are those of the catalogs.
+template <class Entry, class Entries, class Visit>
+void merge(const std::vector<Entry>& a, const Entries& entries_a, const std::vector<Entry>& b, const Entries& entries_b,
+           const Visit& visit) {
+  const auto run_of = [](const std::vector<Entry>& list, std::size_t begin) {
+    std::size_t end = begin + 1;
+    while (end < list.size() && list[end].name == list[begin].name) ++end;
+    return std::span(list).subspan(begin, end - begin);
+  };
   std::size_t i = 0, j = 0;
   while (i < a.size() || j < b.size()) {
     const int order = i == a.size() ? 1 : j == b.size() ? -1 : a[i].name.compare(b[j].name);
-    visit(order <= 0 ? &a[i] : nullptr, order >= 0 ? &b[j] : nullptr);
-    i += order <= 0;
-    j += order >= 0;
+    if (order == 0) {
+      const std::span<const Entry> run_a = run_of(a, i), run_b = run_of(b, j);
+      pair_up(run_a, entries_a, run_b, entries_b, visit);
+      i += run_a.size(), j += run_b.size();
+    } else {
+      visit(order < 0 ? &a[i] : nullptr, order > 0 ? &b[j] : nullptr);
+      order < 0 ? ++i : ++j;
+    }
   }
 }
 
@@ -273,27 +333,29 @@ bool differ_in_form(const Catalog& a, const Catalog& b, const Value* in_a, const
 Difference compare_entries(const ComparedSide& a, const ComparedSide& b) {
   const Catalog &in_a = a.catalog(), &in_b = b.catalog();
   Difference found;
-  merge(a.selection.tensors, b.selection.tensors, [&](const SelectedTensor* x, const SelectedTensor* y) {
-    if (y == nullptr) {
-      found.only_in_a.push_back(x);
-    } else if (x == nullptr) {
-      found.only_in_b.push_back(y);
-    } else {
-      ++found.tensors;
-      const bool same_dtype = x->dtype == y->dtype;
-      const bool same_shape = in_a.tensors[x->source].shape == in_b.tensors[y->source].shape;
-      if (!same_dtype) found.dtype.push_back({x, y, {}});
-      if (!same_shape) found.shape.push_back({x, y, {}});
-      if (same_dtype && same_shape) found.values.push_back({x, y, {}});
-    }
-  });
+  merge(a.selection.tensors, in_a.tensors, b.selection.tensors, in_b.tensors,
+        [&](const SelectedTensor* x, const SelectedTensor* y) {
+          if (y == nullptr) {
+            found.only_in_a.push_back(x);
+          } else if (x == nullptr) {
+            found.only_in_b.push_back(y);
+          } else {
+            ++found.tensors;
+            const bool same_dtype = x->dtype == y->dtype;
+            const bool same_shape = in_a.tensors[x->source].shape == in_b.tensors[y->source].shape;
+            if (!same_dtype) found.dtype.push_back({x, y, {}});
+            if (!same_shape) found.shape.push_back({x, y, {}});
+            if (same_dtype && same_shape) found.values.push_back({x, y, {}});
+          }
+        });
   const auto same_tensor = [&](const Value& x, const Value& y) {
     return name_of_tensor(in_a, x) == name_of_tensor(in_b, y);
   };
   ValueEquality equality({.same_tensor = same_tensor, .persistent_by_id = false, .budget = in_a.arena->budget().get()});
-  merge(a.selection.objects, b.selection.objects, [&](const SelectedObject* x, const SelectedObject* y) {
-    if (x == nullptr || y == nullptr || !is_same(equality, in_a, *x, in_b, *y)) found.objects.push_back({x, y});
-  });
+  merge(a.selection.objects, in_a.objects, b.selection.objects, in_b.objects,
+        [&](const SelectedObject* x, const SelectedObject* y) {
+          if (x == nullptr || y == nullptr || !is_same(equality, in_a, *x, in_b, *y)) found.objects.push_back({x, y});
+        });
   return found;
 }
 

@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <array>
+#include <initializer_list>
 #include <utility>
 
 #include "libshard/compare/digest.h"
@@ -77,6 +79,41 @@ TEST(CompareCheckpoints, NamesAndShapesAreComparedWithoutReading) {
   ASSERT_EQ(found.only_in_b.size(), 1U);
   EXPECT_EQ(found.only_in_b[0]->name, "only.b");
   ASSERT_EQ(found.shape.size(), 1U);
+  EXPECT_TRUE(found.values.empty());
+}
+
+/// Sets the ranks of a checkpoint's tensors, in order.
+void set_ranks(Checkpoint& checkpoint, std::initializer_list<std::int32_t> ranks) {
+  std::size_t i = 0;
+  for (const std::int32_t rank : ranks) checkpoint.catalog.tensors[i++].rank = rank;
+}
+
+TEST(CompareCheckpoints, EntriesOfOneNameArePairedByTheirRanks) {
+  Checkpoint a, b;
+  a.add("w", "a").add("w", "b").add("w", "c");
+  b.add("w", "b").add("w", "c");
+  set_ranks(a, {0, 1, 2});
+  set_ranks(b, {1, 2});
+  const Difference found = compare_checkpoints(a.side(), b.side());
+  ASSERT_EQ(found.only_in_a.size(), 1U);
+  EXPECT_EQ(found.only_in_a[0]->source, 0U);
+  EXPECT_TRUE(found.only_in_b.empty());
+  EXPECT_TRUE(found.values.empty());
+}
+
+TEST(CompareCheckpoints, EntriesOfOneNameArePairedByTheirPathsAndOthersInOrder) {
+  const std::array<PathPart, 2> nested{PathPart::of_key("v"), PathPart::of_key("w")};
+  Checkpoint a, b, c;
+  a.add("v.w", "a").add("v.w", "b");
+  a.selection.tensors[1].path = Path(nested);
+  b.add("v.w", "b").add("v.w", "a");
+  b.selection.tensors[0].path = Path(nested);
+  EXPECT_TRUE(compare_checkpoints(a.side(), b.side()).equal());
+  c.add("v.w", "a");
+  set_ranks(c, {0});
+  const Difference found = compare_checkpoints(a.side(), c.side());
+  ASSERT_EQ(found.only_in_a.size(), 1U);
+  EXPECT_EQ(found.only_in_a[0]->source, 1U);
   EXPECT_TRUE(found.values.empty());
 }
 
