@@ -66,9 +66,11 @@ Error incomplete_module(const Catalog& catalog, const QuantizedPart& part, const
   if (module.form == QuantizedForm::kHqq || is_of_other_tool) {
     return no_formula(module.form, tensor, tensor, "this form has no formula");
   }
-  return Error(ErrorCode::kCorruption,
-               module.has_weight ? fmt::format("cannot dequantize '{}': its scales are missing", tensor)
-                                 : fmt::format("cannot dequantize '{}': the weight of these scales is missing", tensor))
+  const bool has_plain = catalog.find(fmt::format("{}.weight", module.name)) != nullptr;
+  const std::string_view what = module.has_weight ? "its scales are missing"
+                                : has_plain       ? "the weight of these scales is not quantized"
+                                                  : "the weight of these scales is missing";
+  return Error(ErrorCode::kCorruption, fmt::format("cannot dequantize '{}': {}", tensor, what))
       .of_tensor(tensor)
       .of_kind(FindingKind::kGap);
 }

@@ -139,6 +139,18 @@ TEST(SimilarForms, OffsetsOfSymmetricCodesAreAllZeroOrRefused) {
   }
 }
 
+/// llm-compressor stores scales beside plain weights if it does not compress them.
+TEST(SimilarForms, ThePlainWeightOfScalesIsNotCalledMissing) {
+  Stored stored = zeros_of({{"a.weight", kBf16, {8, 8}}, {"a.weight_scale", kBf16, {8, 1}}});
+  try {
+    dequantized(stored.reader(), kBf16, {.is_quantized = true, .method = "compressed-tensors"});
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::kCorruption);
+    EXPECT_THAT(error.what(), ::testing::HasSubstr("is not quantized"));
+  }
+}
+
 TEST(SimilarForms, ADescriptionOfBitsandbytesMustStateItsNumbers) {
   const auto described = [](const std::string& members) {
     const std::string text = R"({"blocksize": 64, "nested_blocksize": 256, )" + members + "}";
