@@ -578,7 +578,7 @@ Computation find_formulas(const Catalog& catalog, DType dtype, const Quantizatio
     const Tensor& tensor = catalog.tensors[index];
     Error error(ErrorCode::kCorruption, fmt::format("cannot dequantize '{}': its scales are missing", tensor.name));
     error.of_tensor(tensor.name).of_kind(FindingKind::kGap).found(dtype_name(tensor.dtype));
-    findings.report(in_its_file(error, catalog));
+    findings.report(in_its_file(error.hint("if no scales belong to it, convert it to a plain dtype instead"), catalog));
     found.dropped.push_back(index);
   }
   for (const QuantizedModule& module : search.part.modules) {

@@ -151,6 +151,18 @@ TEST(SimilarForms, ThePlainWeightOfScalesIsNotCalledMissing) {
   }
 }
 
+/// Many diffusion models are float8 without scales.
+TEST(SimilarForms, Float8WithoutAnyScalesHasAHintToConvertIt) {
+  Stored stored = zeros_of({{"a.weight", kF8, {8, 8}}});
+  try {
+    dequantized(stored.reader(), kBf16, {});
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::kCorruption);
+    EXPECT_THAT(error.hint(), ::testing::HasSubstr("convert it"));
+  }
+}
+
 TEST(SimilarForms, ADescriptionOfBitsandbytesMustStateItsNumbers) {
   const auto described = [](const std::string& members) {
     const std::string text = R"({"blocksize": 64, "nested_blocksize": 256, )" + members + "}";
