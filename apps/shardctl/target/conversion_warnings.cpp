@@ -8,6 +8,7 @@
 #include "formats/finder.h"
 #include "formats/parts/hf_index/folder_names.h"
 #include "libshard/core/short_text.h"
+#include "libshard/io/paths.h"
 
 namespace shard::app {
 namespace {
