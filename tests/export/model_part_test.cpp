@@ -173,7 +173,7 @@ TEST(FindModel, ABackboneBesideADecoderIsInsideTheModel) {
               ElementsAre("model.backbone.w", "model.decoder.w"));
   EXPECT_THAT(names_of_type({"model.backbone.w", "model.neck.w"}, {.type = "depth_anything"}),
               ElementsAre("backbone.w", "neck.w"));
-  // Names of the reference stay, whatever they begin with.
+  // Names of the reference stay.
   const auto is_inner = [](std::string_view name) { return name.starts_with("model.model."); };
   EXPECT_THAT(names_of_type({"model.model.a", "model.model.b"}, {.has = is_inner, .type = "rf_detr"}),
               ElementsAre("model.model.a", "model.model.b"));
