@@ -61,7 +61,8 @@ struct Fate {
   std::string text{};  ///< "it crashed (Segmentation fault)".
 };
 
-/// Started with one end of a socket as its only descriptor (number 0), without environment and without blocked signals.
+/// Started with one end of a socket as its only descriptor (number 0) and without environment. Signals that end a job
+/// are blocked, because terminals and launchers send them to all of its processes: the parser ends with the program.
 /// The destructor kills it, if necessary, and waits for it. Threads: one.
 class ParserProcess {
  public:

@@ -30,3 +30,19 @@ done
 kill -HUP $pid 2>/dev/null || fail "it ended before HUP"
 wait $pid || fail "exit $? after HUP"
 expect 0 diff m.safetensors target/x.safetensors
+
+# Terminals and launchers send a signal to all processes of a job. The parser of HDF5 files leaves it to the program.
+names=$(seq 1 20000 | sed 's/.*/"tensor.&":{"dtype":"U8","shape":[0],"data_offsets":[0,0]}/' | paste -sd,)
+header="{$names}"
+{ little_endian ${#header} && printf %s "$header"; } >many.safetensors
+if "$SHARDCTL" convert many.safetensors -o many.h5 -q 2>/dev/null; then  # The plug-in is installed.
+  for signal in INT TERM HUP; do
+    "$SHARDCTL" gather many.h5 -o made.safetensors --force -q 2>err &
+    pid=$! parser=
+    while [ -z "$parser" ] && kill -0 $pid 2>/dev/null; do
+      parser=$(cat /proc/$pid/task/*/children 2>/dev/null) || true
+    done
+    kill -$signal $parser 2>/dev/null || true
+    wait $pid || fail "exit $? after $signal to the parser"
+  done
+fi
