@@ -92,6 +92,7 @@ class Conversation {
   }
   [[noreturn]] void throw_ended() {
     const Fate fate = process_.fate();
+    if (fate.kind == Fate::Kind::kOutOfMemory) throw std::bad_alloc();
     if (fate.kind == Fate::Kind::kWithoutSandbox) {
       throw Error(ErrorCode::kUnsupported, "cannot read HDF5 files here: their parser cannot be confined")
           .because(fate.text)
@@ -240,6 +241,7 @@ Fate fate_of(int status) {
     return {Fate::Kind::kEnded, fmt::format("it crashed ({})", strsignal(signal))};
   }
   if (WIFEXITED(status) && WEXITSTATUS(status) == kExitOutOfTime) return out_of_time;
+  if (WIFEXITED(status) && WEXITSTATUS(status) == kExitOutOfMemory) return {Fate::Kind::kOutOfMemory, "out of memory"};
   if (WIFEXITED(status) && WEXITSTATUS(status) == kExitWithoutSandbox) {
     return {Fate::Kind::kWithoutSandbox, "the system does not let it filter its own system calls (seccomp)"};
   }

@@ -56,7 +56,7 @@ FileFacts parse_file(const RandomReader& file, Arena& arena, ParserTime& time,
 
 /// How a process ended.
 struct Fate {
-  enum class Kind { kEnded, kOutOfTime, kWithoutSandbox };
+  enum class Kind { kEnded, kOutOfTime, kOutOfMemory, kWithoutSandbox };
   Kind kind = Kind::kEnded;
   std::string text{};  ///< "it crashed (Segmentation fault)".
 };

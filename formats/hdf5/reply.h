@@ -48,6 +48,8 @@ struct FactsPayload {
 inline constexpr int kExitWithoutSandbox = 3;
 /// The exit code of a parser whose processor time is used up.
 inline constexpr int kExitOutOfTime = 4;
+/// The exit code of a parser without memory for the buffers that every file needs.
+inline constexpr int kExitOutOfMemory = 5;
 
 /// The largest nesting depth of datatypes.
 inline constexpr int kMostTypeDepth = 16;

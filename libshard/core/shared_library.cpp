@@ -24,8 +24,11 @@ std::string path_of_program() {
 /// The loader reports that it cannot map the library, but not why. If memory is limited, that is the reason; otherwise
 /// the file system does not allow execution (noexec).
 bool is_for_want_of_memory(std::string_view why) {
-  rlimit limit{};
-  const bool is_limited = ::getrlimit(RLIMIT_AS, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY;
+  const auto limits = [](const auto resource) {
+    rlimit limit{};
+    return ::getrlimit(resource, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY;
+  };
+  const bool is_limited = limits(RLIMIT_AS) || limits(RLIMIT_DATA);
   const auto says = [&](std::string_view words) { return why.find(words) != std::string_view::npos; };
   return says("Cannot allocate memory") || (is_limited && says("failed to map segment"));
 }

@@ -31,9 +31,9 @@ def write_torch(path: Path) -> None:
             archive.writestr("archive/" + record, data, zipfile.ZIP_STORED if record == "data.pkl" else zipfile.ZIP_DEFLATED)
 
 
-def run(arguments: list[str], limit: int) -> subprocess.CompletedProcess:
+def run(arguments: list[str], limit: int, of: int = resource.RLIMIT_AS) -> subprocess.CompletedProcess:
     def set_limit() -> None:
-        resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+        resource.setrlimit(of, (limit, limit))
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     return subprocess.run([SHARDCTL, *arguments], capture_output=True, preexec_fn=set_limit, check=False)
 
@@ -67,6 +67,11 @@ def main() -> int:
                 limit += STEP
             if code != 0:
                 problems.append(f"{words} never ends well")
+        if converted.returncode == 0:
+            for limit in range(4 << 20, 40 << 20, 2 << 20):  # The program starts, and then its plug-in and the parser.
+                ended = run(["inspect", "m.h5"], limit, resource.RLIMIT_DATA)
+                if ended.returncode not in (0, 6):
+                    problems.append(f"inspect m.h5 in {limit >> 20} MiB of data: exit {ended.returncode}: {ended.stderr[:300]!r}")
     for problem in problems[:20]:
         print("FAIL", problem)
     print(f"{runs} runs, exit codes {sorted(seen)}")

@@ -460,7 +460,7 @@ void parse(Channel& channel, std::int64_t most_entry_bytes) {
 
 }  // namespace
 
-int run_parse(std::span<char*> arguments) {
+int run_parse(std::span<char*> arguments) try {
   if (arguments.size() != 4) return 2;
   const std::int64_t file_bytes = std::atoll(arguments[1]);
   const SandboxLimits limits{std::atoll(arguments[2]), std::atoll(arguments[3])};
@@ -471,6 +471,8 @@ int run_parse(std::span<char*> arguments) {
   parse(channel, limits.memory_bytes / 4);
   // The answer is complete. Skipping libhdf5's clean-up avoids its faults.
   _exit(0);
+} catch (const std::bad_alloc&) {
+  _exit(kExitOutOfMemory);
 }
 
 }  // namespace shard::hdf5
