@@ -112,7 +112,7 @@ class Merging {
   /// Whether the base model has the modules of an adapter, and whether some are parameters of experts.
   Fit fit_of(std::uint32_t adapter) const {
     const AdapterParts parts = find_parts(adapters_[adapter]);
-    const Prefix& prefix = choose_prefix(parts);
+    const Prefix prefix = choose_prefix(parts);
     Fit fit = Fit::kYes;
     for (const AdapterPair& pair : parts.pairs) {
       const std::optional<std::string> module = module_of(pair, prefix);
@@ -150,7 +150,7 @@ class Merging {
 
   bool fits_experts(std::uint32_t adapter, const AdapterPair& pair, const std::string& module) const;
   MergedAdapter add_adapter(std::uint32_t adapter);
-  const Prefix& choose_prefix(const AdapterParts& parts) const;
+  Prefix choose_prefix(const AdapterParts& parts) const;
   bool has(const std::string& module) const {
     const auto at = std::ranges::lower_bound(base_.tensors, std::string_view(module + "."), {}, &Tensor::name);
     return at != base_.tensors.end() && at->name.starts_with(module + ".");
@@ -203,11 +203,18 @@ Error Merging::unclear(std::uint32_t adapter, std::string_view factor, std::stri
       .because("its matrices are square, and the adapter's other pairs do not show it");
 }
 
-const Prefix& Merging::choose_prefix(const AdapterParts& parts) const {
-  const Prefix* best = &kPrefixes.front();
+/// The result refers to names in `parts`.
+Prefix Merging::choose_prefix(const AdapterParts& parts) const {
+  std::vector<Prefix> prefixes(kPrefixes.begin(), kPrefixes.end());
+  // Files of a base model may lack its own name, which classes with a head add: GPT-2's transformer.h.0.
+  const auto is_inside = [](const AdapterPair& pair) { return pair.module.find('.') != std::string::npos; };
+  if (const auto pair = std::ranges::find_if(parts.pairs, is_inside); pair != parts.pairs.end()) {
+    prefixes.push_back({std::string_view(pair->module).substr(0, pair->module.find('.') + 1), ""});
+  }
+  Prefix best = prefixes.front();
   std::size_t most = 0;
   const std::size_t all = parts.pairs.size() + parts.saved.size();
-  for (const Prefix& prefix : kPrefixes) {
+  for (const Prefix& prefix : prefixes) {
     std::size_t count = 0;
     for (const AdapterPair& pair : parts.pairs) {
       const std::optional<std::string> module = prefix.apply(pair.module);
@@ -217,15 +224,15 @@ const Prefix& Merging::choose_prefix(const AdapterParts& parts) const {
       const std::optional<std::string> name = prefix.apply(saved.name);
       count += name && find(*name) != kNoIndex ? 1 : 0;
     }
-    if (count > most) best = &prefix, most = count;
+    if (count > most) best = prefix, most = count;
     if (most == all) break;
   }
-  return *best;
+  return best;
 }
 
 MergedAdapter Merging::add_adapter(std::uint32_t adapter) {
   const AdapterParts parts = find_parts(adapters_[adapter]);
-  const Prefix& prefix = choose_prefix(parts);
+  const Prefix prefix = choose_prefix(parts);
   std::vector<AdapterPair> experts;
   std::vector<ModulePair> matrices;
   for (const AdapterPair& pair : parts.pairs) {

@@ -132,6 +132,14 @@ TEST(MergeAdapters, FindsOnePrefixForAllModules) {
 }
 
 /// transformers 5 puts the towers of Gemma 3 and others into one module, and their files do not.
+TEST(MergeAdapters, FilesOfABaseModelMayLackItsName) {
+  Stored base = weights("h.0.attn.weight", {2, 3}), adapter = pair("transformer.h.0.attn", {1, 3}, {2, 1});
+  base.add("h.1.attn.weight", kF32, {2, 3}, numbers(6, 1));
+  const auto reader = merged(base, adapter);
+  EXPECT_NE(read_floats(*reader, "h.0.attn.weight"), numbers(6, 1));
+  EXPECT_EQ(read_floats(*reader, "h.1.attn.weight"), numbers(6, 1));
+}
+
 TEST(MergeAdapters, TowersMayHaveDifferentPrefixes) {
   Stored base;
   for (const char* name : {"language_model.model.l.q.weight", "language_model.model.l.v.weight", "visual.q.weight"}) {
