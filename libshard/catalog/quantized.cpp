@@ -154,6 +154,11 @@ constexpr std::array kOfParameter{
     KnownName{":qdata", Role::kWeight, kIsWeight | kNeedsPair},
     KnownName{":scale", Role::kScale, kPairs},
     KnownName{":zero_point", Role::kZeroPoint, kPairs},
+    // bitsandbytes, 4 bits.
+    KnownName{".nested_absmax", Role::kSecondScale, kPairs | kAloneOfWeight},
+    KnownName{".absmax", Role::kScale, kPairs | kAloneOfWeight},
+    KnownName{".nested_quant_map", Role::kCodeBook, kProves | kAlone},
+    KnownName{".quant_map", Role::kCodeBook, kProves | kAlone},
     // bitsandbytes as GPTQModel stores it.
     KnownName{"_nested_absmax", Role::kSecondScale, kPairs | kAloneOfWeight},
     KnownName{"_absmax", Role::kScale, kPairs | kAloneOfWeight},
@@ -161,11 +166,6 @@ constexpr std::array kOfParameter{
     KnownName{"_quant_map", Role::kCodeBook, kProves | kAloneOfWeight},
     KnownName{"_quant_state", Role::kDescription, kProves | kAloneOfWeight},
     KnownName{kScbEnd, Role::kScale, kPairs | kAloneOfWeight},
-    // bitsandbytes, 4 bits.
-    KnownName{".nested_absmax", Role::kSecondScale, kPairs | kAloneOfWeight},
-    KnownName{".absmax", Role::kScale, kPairs | kAloneOfWeight},
-    KnownName{".nested_quant_map", Role::kCodeBook, kProves | kAlone},
-    KnownName{".quant_map", Role::kCodeBook, kProves | kAlone},
     KnownName{"_scale", Role::kScale, kPairs | kAloneOfWeight},
 };
 
