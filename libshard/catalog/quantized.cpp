@@ -168,6 +168,14 @@ constexpr std::array kOfParameter{
     KnownName{kScbEnd, Role::kScale, kPairs | kAloneOfWeight},
     KnownName{"_scale", Role::kScale, kPairs | kAloneOfWeight},
 };
+static_assert([] {
+  for (std::size_t i = 0; i < kOfParameter.size(); ++i) {
+    for (std::size_t j = 0; j < i; ++j) {
+      if (kOfParameter[i].end.ends_with(kOfParameter[j].end)) return false;
+    }
+  }
+  return true;
+}());
 
 /// Whether the name ends with the parts `part`.
 bool ends_with_part(std::string_view name, std::string_view part) {
