@@ -206,7 +206,7 @@ class SpawnPlan {
     posix_spawnattr_init(&attributes_);
     sigset_t signals;
     sigemptyset(&signals);
-    for (const int to_all : {SIGINT, SIGTERM, SIGHUP}) sigaddset(&signals, to_all);  // As by Ctrl-C.
+    for (const int to_all : {SIGINT, SIGTERM, SIGHUP}) sigaddset(&signals, to_all);  // Ctrl-C sends SIGINT to all.
     posix_spawnattr_setsigmask(&attributes_, &signals);
     sigfillset(&signals);
     posix_spawnattr_setsigdefault(&attributes_, &signals);

@@ -130,10 +130,11 @@ std::int64_t bytes_of(const std::vector<File>& files) {
   return bytes;
 }
 
-/// Whether ranks compare what they see of the source. Small outputs are written faster than all files are opened.
+/// Whether ranks compare what they see of the source. Small outputs are written faster than all files are opened. A
+/// rank that copies only its own files need not see those of others.
 bool compares_sources(const Group& group, const CopyJob& job, const Catalog& target, const OutputStore& output) {
   const bool is_worth_it = output.traits().has_notes && bytes_of(target.files) >= kLeastJournaledBytes;
-  return group.size() > 1 && !job.dry_run && is_worth_it;
+  return group.size() > 1 && !job.topology.by_owner && !job.dry_run && is_worth_it;
 }
 
 /// Compares the ends of the source's files with those that rank 0 sees. Disks of ranks may have files of different

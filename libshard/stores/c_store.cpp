@@ -17,7 +17,7 @@ void pass(Wire& wire, Passed<Wire, ObjectRequest>& request) {
   wire.pass_below(request.act, kActs);
   wire.pass_below(request.condition, kConditions);
   wire.pass(request.url, request.upload, request.run, request.etag, request.from, request.number, request.crc32c,
-            request.begin, request.end, request.attempt, request.is_cleanup);
+            request.begin, request.end, request.attempt, request.is_reading, request.is_cleanup);
   pass_parts(wire, request.parts);
 }
 

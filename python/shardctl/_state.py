@@ -418,7 +418,7 @@ def _load(checkpoint: Checkpoint, target: Any, strict: bool, assign: bool, cast:
     is_module = isinstance(target, Module)
     if not is_module and not isinstance(target, (Mapping, list, tuple)):
         raise usage("cannot fill such a state", "a module or a state dict", type(target).__name__)
-    state = target.state_dict() if is_module else target
+    state: Any = target.state_dict() if is_module else target
     leaves = list(_leaves_of_module(target, state) if is_module else _leaves(state, None, _no_root))
     loading = _Loading(checkpoint, leaves, prefix, assign, cast)
     unexpected = loading.unexpected(leaves)

@@ -198,7 +198,7 @@ TEST_F(Verbs, TextsOfTheMetadataThatHaveNoPlaceAreTold) {
 TEST_F(Verbs, OtherFilesOfAFolderAreTold) {
   world.run({"split", "/m.safetensors", "-o", "/two", "--ranks", "2"});
   world.put("/two/config.json", "{}");
-  world.put("/two/__2_0.distcp", "");  // Of a rank without data.
+  world.put("/two/__2_0.distcp", "");  // A rank without data writes such a file.
   EXPECT_EQ(world.run({"gather", "/two", "-o", "/g.safetensors", "--json"}), 0);
   EXPECT_THAT(world.out, HasSubstr("\"warnings\": [\"ignored other files in the folder: 'config.json'\"]"));
 }

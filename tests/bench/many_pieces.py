@@ -18,7 +18,7 @@ from pathlib import Path
 import numpy
 from many_files import measure
 
-ELEMENTS = 4  # Of a piece.
+ELEMENTS = 4  # A piece has so many.
 METADATA = "torch.distributed.checkpoint.metadata"
 KEYS = ["properties", "size", "chunks", "offsets", "sizes", "fqn", "offset", "index", "relative_path", "length",
         "state_dict_metadata", "planner_data", "storage_data", "storage_meta"]

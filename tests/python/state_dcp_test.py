@@ -133,7 +133,7 @@ class Dcp(Case):
     def test_ranks_outside_the_default_group_need_theirs(self) -> None:
         with self.assertRaises(shardctl.Usage) as refused:
             shardctl.dcp.Writer(self.folder / "x.pt")._group_of(2)
-        again = pickle.loads(pickle.dumps(refused.exception))  # As one that another rank or process sends.
+        again = pickle.loads(pickle.dumps(refused.exception))  # Another rank or process sends it so.
         self.assertIn("process_group=GROUP", again.hint)
 
     def test_a_missing_name_is_reported_by_dcp(self) -> None:
