@@ -237,25 +237,26 @@ TEST(SelectPaths, KeepsTheRestAfterWholePartsThatWereStripped) {
   EXPECT_EQ(path_text(selection.tensors[0].path), "/0/w");
 }
 
-TEST(SelectPaths, BecomesOneKeyWhenAPartWasCut) {
+TEST(SelectPaths, KeepsTheLastPartsWhenAPartWasCut) {
   const Catalog catalog = nested_catalog();
   const Selection selection = select(catalog, {.strip_prefix = {"model.lay"}});
   EXPECT_EQ(selection.tensors[0].name, "ers.0.w");
-  EXPECT_TRUE(selection.tensors[0].path.empty());
+  EXPECT_EQ(path_text(selection.tensors[0].path), "/ers/0/w");
 }
 
-TEST(SelectPaths, NewNamesAreKeysOfTheInnermostDictThatNamesThem) {
+TEST(SelectPaths, KeepsTheFirstAndLastPartsThatARenameLeaves) {
   const Catalog catalog = nested_catalog();
   const auto path_after = [&](const char* rule, std::size_t tensor) {
     return path_text(select(catalog, {.rename = {rule}}).tensors[tensor].path);
   };
   EXPECT_EQ(path_after("w$=v", 0), "/model/layers/0/v");
-  EXPECT_EQ(path_after("layers.0=blocks.1", 0), "/model/blocks.1.w");
+  EXPECT_EQ(path_after("layers=blocks", 0), "/model/blocks/0/w");
+  EXPECT_EQ(path_after("layers.0=blocks.1", 0), "/model/blocks.1/w");
+  EXPECT_EQ(path_after("^model=net.a", 0), "/net.a/layers/0/w");
   EXPECT_EQ(path_after("0.w=1", 0), "/model/layers.1");  // A list has no keys.
+  EXPECT_EQ(path_after("layers.0.=", 0), "/model/w");
   EXPECT_EQ(path_after("top=model.top", 1), "/model/top");
-  EXPECT_EQ(path_after("model=net", 0), "");
-  EXPECT_EQ(path_text(select(catalog, {.strip_prefix = {"t"}, .rename = {"op=model.op"}}).tensors[1].path),
-            "/model/op");
+  EXPECT_EQ(path_after(R"(\.=/)", 0), "");
 }
 
 TEST(SelectPaths, NestsAddedPrefixesInANestedSource) {

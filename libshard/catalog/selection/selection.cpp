@@ -112,8 +112,9 @@ void check_encoding(std::string_view old_name, std::string_view name) {
 /// The options' renaming rules, compiled. The cost of a name depends on its own changes, not on the number of rules.
 class Renaming {
  public:
+  /// \param nested  whether some path of the source has several parts, so that an added prefix becomes a container.
   /// \throws Error kInvalidArgument  a malformed renaming rule.
-  Renaming(const SelectionOptions& options, const Catalog& source, Arena& arena);
+  Renaming(const SelectionOptions& options, bool nested, Arena& arena);
   bool changes_names() const;
   /// The resulting name and path of an entry. New names and paths are allocated in the arena.
   /// \throws Error kInvalidArgument  only the new name is not valid UTF-8.
@@ -125,14 +126,11 @@ class Renaming {
   std::size_t prefix_of(std::string_view name, std::size_t next) const;
   void strip(NamedPath& entry, std::size_t prefix);
   void add(NamedPath& entry, std::string_view prefix);
-  void add_containers(std::string_view name, Path path);
-  Path place(std::string_view name) const;
+  Path path_after(const NamedPath& old, std::string_view name) const;
 
   const SelectionOptions& options_;
+  const bool nested_;
   Arena& arena_;
-  /// The source's containers by the beginning that they give to names, with the dot. Lists and tuples are empty.
-  HashMap<std::string_view, std::span<const PathPart>> containers_;
-  bool is_nested_ = false;                                   ///< An added prefix becomes a container.
   std::vector<bool> used_;                                   ///< Whether each prefix to strip was used.
   HashMap<std::string, std::vector<std::size_t>> prefixes_;  ///< The numbers of each prefix, in rising order.
   std::vector<std::size_t> prefix_lengths_;                  ///< In rising order.
@@ -156,8 +154,8 @@ int whole_parts(Path path, std::size_t bytes) {
   return rest == 0 ? parts : -1;
 }
 
-Renaming::Renaming(const SelectionOptions& options, const Catalog& source, Arena& arena)
-    : options_(options), arena_(arena), used_(options.strip_prefix.size()), rules_(options.rename) {
+Renaming::Renaming(const SelectionOptions& options, bool nested, Arena& arena)
+    : options_(options), nested_(nested), arena_(arena), used_(options.strip_prefix.size()), rules_(options.rename) {
   for (std::size_t i = 0; i < options.strip_prefix.size(); ++i) {
     const std::string& prefix = options.strip_prefix[i];
     if (prefix.empty()) throw Error(ErrorCode::kInvalidArgument, "cannot strip an empty prefix");
@@ -165,34 +163,6 @@ Renaming::Renaming(const SelectionOptions& options, const Catalog& source, Arena
     prefix_lengths_.push_back(prefix.size());
   }
   sort_unique(prefix_lengths_);
-  if (!changes_names()) return;
-  for (const Tensor& tensor : source.tensors) add_containers(tensor.name, tensor.path);
-  for (const Object& object : source.objects) add_containers(object.name, object.path);
-}
-
-/// Adds the containers of an entry, the innermost first. Those around a known one are known.
-void Renaming::add_containers(std::string_view name, Path path) {
-  is_nested_ = is_nested_ || !path.empty();
-  for (std::size_t count = path.size(); count-- > 1;) {
-    name.remove_suffix(static_cast<std::size_t>(joined_size(path[count])));
-    const auto [container, is_new] = containers_.try_emplace(name);
-    if (!is_new) return;
-    name.remove_suffix(1);
-    if (path[count].is_index && !path[count].is_int_key) continue;
-    const std::span<PathPart> parts = arena_.array<PathPart>(count);
-    std::ranges::copy_n(path.begin(), static_cast<std::ptrdiff_t>(count), parts.begin());
-    container = parts;
-  }
-}
-
-/// The path of a new name: one key in the innermost of the source's dicts whose names begin like it.
-Path Renaming::place(std::string_view name) const {
-  for (std::size_t end = name.rfind('.'); end != std::string_view::npos && end > 0; end = name.rfind('.', end - 1)) {
-    const auto* const container = containers_.find(name.substr(0, end + 1));
-    if (container == nullptr || container->empty()) continue;
-    return Path(*container, PathPart::of_key(name.substr(end + 1)));
-  }
-  return {};
 }
 
 bool Renaming::changes_names() const {
@@ -206,8 +176,8 @@ NamedPath Renaming::apply(NamedPath entry) {
   if (!rules_.empty()) {
     scratch_ = entry.name;
     if (rules_.apply(scratch_) && scratch_ != entry.name) {
-      entry.name = arena_.copy(scratch_);
-      entry.path = place(entry.name);
+      const std::string_view name = arena_.copy(scratch_);
+      entry = {name, path_after(entry, name)};
     }
   }
   check_encoding(old_name, entry.name);
@@ -227,16 +197,42 @@ std::size_t Renaming::prefix_of(std::string_view name, std::size_t next) const {
   return first;
 }
 
-/// If the prefix is the names of whole containers, they are removed from the path. Otherwise the new name has a new
-/// place.
+/// If the prefix is the names of whole containers, they are removed from the path.
 void Renaming::strip(NamedPath& entry, std::size_t prefix) {
   const std::string& text = options_.strip_prefix[prefix];
   used_[prefix] = true;
-  entry.name.remove_prefix(text.size());
+  const std::string_view name = entry.name.substr(text.size());
   const int parts = whole_parts(entry.path, text.size());
   const bool whole = parts > 0 && static_cast<std::size_t>(parts) < entry.path.size();
-  entry.path =
-      whole ? compact_path(entry.path.without_first(static_cast<std::size_t>(parts)), entry.name) : place(entry.name);
+  entry = {name, whole ? compact_path(entry.path.without_first(static_cast<std::size_t>(parts)), name)
+                       : path_after(entry, name)};
+}
+
+/// The path of a new name: the old parts with which the name still begins and ends, and between them one key. So it
+/// stays in its containers, or moves to others. A list gets no key: it is part of the name then.
+Path Renaming::path_after(const NamedPath& old, std::string_view name) const {
+  if (!nested_) return {};
+  std::vector<PathPart> before(old.path.begin(), old.path.end()), after;
+  if (before.empty()) before.push_back(PathPart::of_key(old.name));
+  std::size_t kept = 0, begin = 0;
+  const auto is_in_list = [&] { return before[kept].is_index && !before[kept].is_int_key; };
+  while (kept + 1 < before.size() && name.substr(begin).starts_with(before[kept].text() + '.')) {
+    begin += before[kept++].text().size() + 1;
+  }
+  while (kept > 0 && is_in_list()) begin -= before[--kept].text().size() + 1;
+  std::string_view rest = name.substr(begin);
+  for (; before.size() > kept && rest.ends_with('.' + before.back().text()); before.pop_back()) {
+    rest.remove_suffix(before.back().text().size() + 1);
+    after.push_back(before.back());
+  }
+  const bool is_whole = before.size() > kept && rest == before.back().text();
+  const PathPart middle = is_whole ? before.back() : PathPart::of_key(rest);
+  before.resize(kept);
+  before.push_back(middle);
+  before.insert(before.end(), after.rbegin(), after.rend());
+  const std::span<PathPart> path = arena_.array<PathPart>(before.size());
+  std::ranges::copy(before, path.begin());
+  return compact_path(Path(path), name);
 }
 
 /// A prefix that ends in a dot becomes containers, if the source has any. Other prefixes change only the name.
@@ -245,7 +241,7 @@ void Renaming::add(NamedPath& entry, std::string_view prefix) {
   scratch_.assign(prefix).append(entry.name);
   const std::string_view old_name = entry.name;
   entry.name = arena_.copy(scratch_);
-  if (!is_nested_ || prefix.back() != '.' || old_name.empty()) {
+  if (!nested_ || prefix.back() != '.' || old_name.empty()) {
     entry.path = {};
     return;
   }
@@ -315,7 +311,7 @@ class Selector {
       : source_(source),
         options_(options),
         takes_part_(name_filter(options)),
-        renaming_(options, source, *selection_.arena) {}
+        renaming_(options, is_nested(), *selection_.arena) {}
 
   Selection run() {
     selection_.tensors.reserve(source_.tensors.size());
@@ -342,6 +338,11 @@ class Selector {
   }
 
  private:
+  bool is_nested() const {
+    const auto has_path = [](const auto& entry) { return !entry.path.empty(); };
+    return std::ranges::any_of(source_.tensors, has_path) || std::ranges::any_of(source_.objects, has_path);
+  }
+
   NamedPath rename(const NamedPath& entry) {
     if (!renaming_.changes_names()) return entry;
     const NamedPath renamed = renaming_.apply(entry);
