@@ -253,6 +253,7 @@ TEST(SelectPaths, KeepsTheFirstAndLastPartsThatARenameLeaves) {
   EXPECT_EQ(path_after("layers=blocks", 0), "/model/blocks/0/w");
   EXPECT_EQ(path_after("layers.0=blocks.1", 0), "/model/blocks.1/w");
   EXPECT_EQ(path_after("^model=net.a", 0), "/net.a/layers/0/w");
+  EXPECT_EQ(path_after("model.layers=m.h", 0), "/m/h/0/w");
   EXPECT_EQ(path_after("0.w=1", 0), "/model/layers.1");  // A list has no keys.
   EXPECT_EQ(path_after("layers.0.=", 0), "/model/w");
   EXPECT_EQ(path_after("top=model.top", 1), "/model/top");

@@ -208,27 +208,42 @@ void Renaming::strip(NamedPath& entry, std::size_t prefix) {
                        : path_after(entry, name)};
 }
 
-/// The path of a new name: the old parts with which the name still begins and ends, and between them one key. So it
-/// stays in its containers, or moves to others. A list gets no key: it is part of the name then.
+/// The text before the dot that ends as many words between dots as `like` has; empty if there is no such dot.
+std::string_view words_like(std::string_view like, std::string_view text) {
+  std::size_t end = text.find('.');
+  for (auto dots = std::ranges::count(like, '.'); dots > 0 && end != std::string_view::npos; --dots) {
+    end = text.find('.', end + 1);
+  }
+  return end == std::string_view::npos ? std::string_view() : text.substr(0, end);
+}
+
+/// The path of a new name: the old parts with which the name still begins and ends. Between them, each old container
+/// becomes one of as many words, and the rest is one key. A list gets no key: it is part of the name then.
 Path Renaming::path_after(const NamedPath& old, std::string_view name) const {
   if (!nested_) return {};
   std::vector<PathPart> before(old.path.begin(), old.path.end()), after;
   if (before.empty()) before.push_back(PathPart::of_key(old.name));
   std::size_t kept = 0, begin = 0;
-  const auto is_in_list = [&] { return before[kept].is_index && !before[kept].is_int_key; };
+  const auto is_list_index = [](const PathPart& part) { return part.is_index && !part.is_int_key; };
   while (kept + 1 < before.size() && name.substr(begin).starts_with(before[kept].text() + '.')) {
     begin += before[kept++].text().size() + 1;
   }
-  while (kept > 0 && is_in_list()) begin -= before[--kept].text().size() + 1;
+  while (kept > 0 && is_list_index(before[kept])) begin -= before[--kept].text().size() + 1;
   std::string_view rest = name.substr(begin);
   for (; before.size() > kept && rest.ends_with('.' + before.back().text()); before.pop_back()) {
     rest.remove_suffix(before.back().text().size() + 1);
     after.push_back(before.back());
   }
   const bool is_whole = before.size() > kept && rest == before.back().text();
-  const PathPart middle = is_whole ? before.back() : PathPart::of_key(rest);
+  const PathPart last = is_whole ? before.back() : PathPart();
+  for (; !is_whole && kept + 1 < before.size() && !is_list_index(before[kept + 1]); ++kept) {
+    const std::string_view words = words_like(before[kept].text(), rest);
+    if (words.empty()) break;
+    before[kept] = PathPart::of_key(words);
+    rest.remove_prefix(words.size() + 1);
+  }
   before.resize(kept);
-  before.push_back(middle);
+  before.push_back(is_whole ? last : PathPart::of_key(rest));
   before.insert(before.end(), after.rbegin(), after.rend());
   const std::span<PathPart> path = arena_.array<PathPart>(before.size());
   std::ranges::copy(before, path.begin());
