@@ -96,8 +96,8 @@ class Attributes(LiveTest):
         shardctl("convert", self.dir / "in.h5", "-o", self.dir / "out.h5", "--exclude", "g.b", "--exclude", "g.b.**",
                  "--rename", "g.(.*)=h.\\1")
         with h5py.File(self.dir / "out.h5") as h:
-            self.assertEqual(list(h), ["h.a"])  # A renamed tensor has no groups.
-            self.assertEqual(h["h.a"].attrs["scale"].dtype, numpy.dtype("f4"))
+            self.assertEqual((list(h), list(h["h"])), (["h"], ["a"]))
+            self.assertEqual(h["h/a"].attrs["scale"].dtype, numpy.dtype("f4"))
         shardctl("convert", self.dir / "in.h5", "-o", self.dir / "part.h5", "--exclude", "g.a.scale.0")
         self.assertEqual([each["name"] for each in shardctl_json("inspect", self.dir / "part.h5")["objects"]],
                          ["g.a.scale.1", "g.b.scale.0", "g.b.scale.1"])
