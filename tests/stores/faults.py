@@ -142,7 +142,7 @@ def check_hostile(tool, served):
 
 
 def check_hostile_uploads(tool, served):
-    """The same of a server to which something is written: exit 6, or 3 for a list of uploads, and nothing endless."""
+    """The same of a server to which something is written: exit 6, or 3 and 4 for a list of uploads, and nothing endless."""
     upload = "<Upload><Key>x</Key><UploadId>$N</UploadId></Upload>"
     more = "<IsTruncated>true</IsTruncated><NextKeyMarker>$N</NextKeyMarker>"
     part = "<Part><PartNumber>1</PartNumber><Size>5</Size><ETag>e</ETag></Part>"
@@ -151,7 +151,7 @@ def check_hostile_uploads(tool, served):
                    [*listing, Fault("uploadId", "body", value=f"<R>{more}{part}</R>"), Fault("uploadId", "body", times=10**6, value=f"<R>{more}</R>")],
                    [*listing, Fault("uploadId", "endless", times=10**6)], [Fault("uploads", "endless", times=10**6)]):
         served.reset(*faults)
-        assert expect_bounded(tool, "repair", "s3://bucket/x", "--uploads", codes=(3,)).stdout == ""
+        assert expect_bounded(tool, "repair", "s3://bucket/x", "--uploads", codes=(3, 4)).stdout == ""
     write_safetensors(tool.work / "uploaded.safetensors", {"w": 2 << 20})
     for number, match in enumerate(("PUT", "POST.*uploads", "POST.*uploadId")):
         for kind in ("endless", "headers", "gzip", "body"):
