@@ -71,8 +71,9 @@ class Objects {
   auto parsed(const Read& read) const {
     try {
       return read();
-    } catch (const Error& error) {
-      if (error.code() == ErrorCode::kInterrupted || request_.is_reading) throw;
+    } catch (Error& error) {
+      if (error.code() == ErrorCode::kInterrupted) throw;
+      if (request_.is_reading) throw error.in_file(url_);
       Error own(ErrorCode::kResource, error.what());
       own.in_file(url_).because(error.why()).hint(error.hint());
       for (const Suggestion& each : error.suggestions()) own.suggest(each.remedy, each.argument);
