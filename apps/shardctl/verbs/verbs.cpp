@@ -170,8 +170,7 @@ const std::array<Verb, 17> kVerbs{{
          "--dequantize also computes every quantized weight. --against a quantized checkpoint packs the plain weights "
          "of SRC again by its schemes, and reports the share of codes and scales that come back. "
          "--include and --exclude leave out findings about the content of other tensors and objects (checksums, "
-         "replicas, "
-         "gaps); every byte is still read, and findings about files and headers stay. "
+         "replicas, gaps); every byte is still read, and findings about files and headers stay. "
          "--json prints one document shardctl.verify/1, which also lists the Python names in pickles; "
          "--html FILE writes it as a page.",
      .examples = "  shardctl verify checkpoint/\n"
