@@ -21,7 +21,7 @@ from jobs import Case, Job, World, run_all
 # A kill before one of these leaves the same as a kill before the next call.
 INVISIBLE = {"brk", "mmap", "munmap", "mprotect", "futex", "madvise", "getrandom", "newfstatat", "pread64", "lseek", "clone3", "rseq",
              "set_robust_list", "rt_sigprocmask", "rt_sigaction", "rt_sigtimedwait", "rt_sigreturn", "sched_getaffinity", "exit_group", "exit",
-             "prlimit64", "read", "poll", "getdents64", "fstatfs", "tgkill", "gettid", "getpid"}
+             "prlimit64", "read", "recvfrom", "poll", "getdents64", "fstatfs", "tgkill", "gettid", "getpid"}
 JOURNALED = 10 << 20  # Larger than the threshold for a journal.
 
 
