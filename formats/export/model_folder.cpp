@@ -244,7 +244,7 @@ std::string only_folder(const SourceStore& store, const std::string& folder, std
   return found;
 }
 
-/// The folder with a config.json that was meant by a path without one; empty if there is no good guess.
+/// The folder with a config.json that the user of a path without one probably meant; empty without a good guess.
 std::string meant_reference(const SourceStore& store, std::string path) {
   if (store.is_file(path)) return has_config(store, parent_path(path)) ? parent_path(path) : std::string();
   if (!store.is_folder(path)) return {};

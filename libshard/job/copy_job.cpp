@@ -7,6 +7,7 @@
 #include <limits>
 #include <set>
 
+#include "libshard/catalog/element_counts.h"
 #include "libshard/core/checked.h"
 #include "libshard/core/digest.h"
 #include "libshard/core/error.h"
@@ -124,13 +125,7 @@ void check_resumed(const Left& left, const PreparedCopy& prepared, const CopyJob
   expect_same_job(head.job, prepared.journal->job);
 }
 
-std::int64_t bytes_of(const std::vector<File>& files) {
-  std::int64_t bytes = 0;
-  for (const File& file : files) bytes = checked_add(bytes, file.bytes);
-  return bytes;
-}
-
-/// Whether ranks compare what they see of the source. Small outputs are written faster than all files are opened. A
+/// Whether ranks compare what they see of the source. Writing a small output takes less time than opening all files. A
 /// rank that copies only its own files need not see those of others.
 bool compares_sources(const Group& group, const CopyJob& job, const Catalog& target, const OutputStore& output) {
   const bool is_worth_it = output.traits().has_notes && bytes_of(target.files) >= kLeastJournaledBytes;

@@ -29,7 +29,7 @@ def check_padding_of_ranks():
 
 
 def check_tied_tensors_of_two_layouts():
-    """Tied tensors that are sharded along different dimensions are compared where they overlap."""
+    """Reading compares tied tensors of two layouts where they overlap."""
     embed = [4, 8], numbers(32)
     changed = [4, 8], embed[1][:24] + [7] + embed[1][25:]  # Its first column and its last row are on different ranks.
     write(WORK / "tied.safetensors", {"embed": embed})

@@ -178,8 +178,7 @@ constexpr Advice kAdvice[] = {
     {Remedy::kStateVariable, "set it: --set {}=VALUE", "NAME"},
     {Remedy::kMatchNames,
      "list the names with 'shardctl inspect'; --map and --rename change them; for an adapter of transformers 5: "
-     "shardctl "
-     "gather SRC -o NEW --to-map hf-v5"},
+     "shardctl gather SRC -o NEW --to-map hf-v5"},
     {Remedy::kFuseExperts,
      "fuse the base model's experts first: shardctl gather SRC -o FUSED --to-map hf-v5; --map hf-v5 undoes that"},
     {Remedy::kDequantize, "add --dequantize"},

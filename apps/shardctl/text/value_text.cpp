@@ -6,6 +6,7 @@
 
 #include "formats/parts/pickle/foreign_holder.h"
 #include "formats/torch/tensor_pickle.h"
+#include "libshard/catalog/element_counts.h"
 #include "libshard/core/checked.h"
 #include "libshard/core/error.h"
 #include "libshard/core/numpy_values.h"
@@ -151,12 +152,6 @@ struct Pieces {
   }
 };
 
-std::int64_t bytes_of_files(const Catalog& catalog) {
-  std::int64_t bytes = 0;
-  for (const File& file : catalog.files) bytes = checked_add(bytes, file.bytes);
-  return bytes;
-}
-
 }  // namespace
 
 std::string value_text(const Catalog& catalog, const Value* value, std::size_t limit) {
@@ -170,7 +165,7 @@ std::string value_text(const Catalog& catalog, const Value* value, std::size_t l
 
 WholeText::WholeText(const Catalog& catalog, const Value* value) : catalog_(catalog), value_(value) {
   if (value == nullptr) return;
-  const std::int64_t file_bytes = bytes_of_files(catalog);
+  const std::int64_t file_bytes = bytes_of(catalog.files);
   Count count{checked_add(kAlwaysPrinted, checked_mul(kPrintedPerByte, file_bytes))};
   if (Printer<Count>(catalog, count).print(value)) return;
   throw Error(ErrorCode::kCorruption, "cannot print the object: its text is far larger than the checkpoint")

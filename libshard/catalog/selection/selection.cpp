@@ -208,7 +208,7 @@ void Renaming::strip(NamedPath& entry, std::size_t prefix) {
                        : path_after(entry, name)};
 }
 
-/// The text before the dot that ends as many words between dots as `like` has; empty if there is no such dot.
+/// The text before the dot that ends as many words between dots as `like` has; empty without such a dot.
 std::string_view words_like(std::string_view like, std::string_view text) {
   std::size_t end = text.find('.');
   for (auto dots = std::ranges::count(like, '.'); dots > 0 && end != std::string_view::npos; --dots) {
