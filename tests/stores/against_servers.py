@@ -19,7 +19,7 @@ from writing import tree, write_safetensors
 
 ALL = "all" in sys.argv[1:]
 MEBIBYTE = 1 << 20
-ODD = "odd + 100%/ü.safetensors"  # Characters that a signature encodes.
+ODD = "odd + 100%/ü a+b.safetensors"  # Characters that a signature encodes.
 
 
 class Bucket:

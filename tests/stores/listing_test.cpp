@@ -23,12 +23,12 @@ TEST(S3Listing, HasSortedFilesAndFoldersOfAllPages) {
   ListingPages pages("ckpt/");
   const std::string more = "<IsTruncated>true</IsTruncated><NextContinuationToken>t</NextContinuationToken>";
   EXPECT_EQ(pages.add_s3_page(s3_page(s3_entry("ckpt/b") + s3_entry("ckpt/") + more)), "t");
-  EXPECT_EQ(pages.add_s3_page(s3_page("<EncodingType>url</EncodingType>" + s3_entry("ckpt/a%20b", "7") +
+  EXPECT_EQ(pages.add_s3_page(s3_page("<EncodingType>url</EncodingType>" + s3_entry("ckpt/a%20b+%2B", "7") +
                                       "<CommonPrefixes><Prefix>ckpt/sub/</Prefix></CommonPrefixes>")),
             "");
   const Listing listing = pages.take();
   ASSERT_EQ(listing.objects.size(), 2U);
-  EXPECT_EQ(listing.objects[0].key, "ckpt/a b");
+  EXPECT_EQ(listing.objects[0].key, "ckpt/a b +");
   EXPECT_EQ(listing.objects[0].bytes, 7);
   EXPECT_EQ(listing.objects[1].etag, "\"e\"");
   EXPECT_EQ(listing.folders, std::vector<std::string>{"ckpt/sub"});

@@ -55,7 +55,7 @@ class S3:
                     names[key if cut < 0 else key[:cut + 1]] = path if cut < 0 else None
         rows, wanted = [], sorted(name for name in names if name > after)
         for name in wanted[:most]:
-            shown = urllib.parse.quote(name, safe="/")
+            shown = urllib.parse.quote_plus(name, safe="/")
             if names[name] is None:
                 rows.append(f"<CommonPrefixes><Prefix>{shown}</Prefix></CommonPrefixes>")
                 continue
@@ -70,7 +70,7 @@ class S3:
 
     def s3_uploads(self, bucket):
         prefix = self.query.get("prefix", "")
-        rows = [f"<Upload><Key>{urllib.parse.quote(each['key'], safe='/')}</Key><UploadId>{name}</UploadId></Upload>"
+        rows = [f"<Upload><Key>{urllib.parse.quote_plus(each['key'], safe='/')}</Key><UploadId>{name}</UploadId></Upload>"
                 for name, each in sorted(self.server.owner.uploads.items()) if each["bucket"] == bucket and each["key"].startswith(prefix)]
         self.reply(200, "<ListMultipartUploadsResult><EncodingType>url</EncodingType><IsTruncated>false</IsTruncated>"
                    + "".join(rows) + "</ListMultipartUploadsResult>")

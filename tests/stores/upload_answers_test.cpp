@@ -57,7 +57,7 @@ TEST(UploadAnswers, RefuseImpossibleParts) {
 TEST(UploadAnswers, ListUploadsBelowAPrefix) {
   std::vector<BucketObject> uploads;
   const NextPage next = add_uploads_page(
-      "<A><EncodingType>url</EncodingType><Upload><Key>out/a%20b</Key><UploadId>1</UploadId></Upload>"
+      "<A><EncodingType>url</EncodingType><Upload><Key>out/a+b</Key><UploadId>1</UploadId></Upload>"
       "<Upload><Key>other</Key><UploadId>2</UploadId></Upload><IsTruncated>true</IsTruncated>"
       "<NextKeyMarker>out/a%20b</NextKeyMarker><NextUploadIdMarker>1</NextUploadIdMarker></A>",
       "out", uploads);

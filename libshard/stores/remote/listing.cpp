@@ -67,7 +67,7 @@ std::string ListingPages::add_s3_page(std::string_view xml) {
   if (!parsed || !root) throw bad_listing(fmt::format("it is not XML: {}", parsed.description()));
   if (std::string_view(root.name()) == "Error") throw bad_listing("it is an error: " + s3_error_code(xml));
   const bool is_encoded = std::string_view(root.child_value("EncodingType")) == "url";
-  const auto decoded = [&](const char* text) { return is_encoded ? percent_decode(text) : std::string(text); };
+  const auto decoded = [&](const char* text) { return is_encoded ? decode_listed_key(text) : std::string(text); };
   for (const pugi::xml_node& entry : root.children()) {
     if (std::string_view(entry.name()) == "Contents") {
       Object object{.key = decoded(entry.child_value("Key"))};

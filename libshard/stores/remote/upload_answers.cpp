@@ -78,7 +78,7 @@ NextPage add_uploads_page(std::string_view xml, const std::string& prefix, std::
   const bool is_encoded = std::string_view(root.child_value("EncodingType")) == "url";
   const auto name = [&](const pugi::xml_node& node, const char* of) {
     const std::string text = word(node, of);
-    return is_encoded ? percent_decode(text) : text;
+    return is_encoded ? decode_listed_key(text) : text;
   };
   const std::size_t before = uploads.size();
   for (const pugi::xml_node& each : root.children("Upload")) {

@@ -120,6 +120,12 @@ std::string percent_decode(std::string_view text) {
   return out;
 }
 
+std::string decode_listed_key(std::string_view text) {
+  std::string spaced(text);
+  std::ranges::replace(spaced, '+', ' ');
+  return percent_decode(spaced);
+}
+
 std::string query_text(const Query& query) {
   std::string out;
   for (const auto& [name, value] : query) {

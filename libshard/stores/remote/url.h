@@ -28,6 +28,8 @@ std::string percent_encode(std::string_view text, bool keeps_slash);
 std::string percent_encode_rest(std::string_view path);
 /// Decodes "%" and two hexadecimal digits; other text stays.
 std::string percent_decode(std::string_view text);
+/// Decodes a key of a list with `encoding-type=url`, in which S3 writes '+' for a space and "%2B" for '+'.
+std::string decode_listed_key(std::string_view text);
 /// "a=1&b=", encoded and sorted.
 std::string query_text(const Query& query);
 
