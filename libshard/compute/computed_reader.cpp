@@ -36,6 +36,10 @@ class ComputedBytes final : public RandomReader {
   }
 
   std::int64_t size() const override { return bytes_; }
+  std::int64_t overflows() const override {
+    const std::scoped_lock lock(mutex_);
+    return overflows_;
+  }
 
   void read_at(std::int64_t offset, std::span<std::byte> out) const override try {
     const std::scoped_lock lock(mutex_);
@@ -119,9 +123,9 @@ class ComputedBytes final : public RandomReader {
   }
 
   void round(std::span<float> values, std::span<std::byte> out) const {
-    if (formula_.through_float16) round_to_float16(values);
+    if (formula_.through_float16 && dtype_ != DType::kFloat16) round_to_float16(values);
     if (dtype_ == DType::kBfloat16) return round_to_bfloat16(values, out);
-    cast(DType::kFloat32, std::as_bytes(values), dtype_, out);
+    overflows_ += cast(DType::kFloat32, std::as_bytes(values), dtype_, out);
   }
 
   const Formula& formula_;
@@ -129,6 +133,7 @@ class ComputedBytes final : public RandomReader {
   std::unique_ptr<Values> values_;
   std::int64_t bytes_;
   mutable std::mutex mutex_;
+  mutable std::int64_t overflows_ = 0;
 };
 
 /// A box of a computed tensor that one rank stores.

@@ -81,7 +81,7 @@ void DeviceWorker::begin(const Unit& unit, const Box& box, std::int64_t tile, bo
   next_ = 1 - next_;
   slot.unit = &unit, slot.tile = tile, slot.ends_tile = ends_tile;
   slot.boxes.lay_out(work_.plan.to(unit), box);
-  if (work_.options.log != nullptr) piece_reader_.set_summed(&slot.sources);
+  if (work_.options.log != nullptr) piece_reader_.set_record(&slot.read);
   std::memset(slot.pinned->data(), 0, kHead);
   std::int64_t bytes = 0;
   try {
@@ -114,7 +114,7 @@ std::int64_t DeviceWorker::load(Slot& slot, const Box& tile_part) {
     if (received) {
       loaded.box = Box(received->offsets, received->sizes);
       if (work_.options.log != nullptr) {
-        slot.is_summed = sum_received(work_.source, from[piece], *received, width, slot.sources) && slot.is_summed;
+        slot.is_summed = sum_received(work_.source, from[piece], *received, width, slot.read.sources) && slot.is_summed;
       }
       row_major_strides(received->sizes, std::span(loaded.strides).first(dims));
       if (received->is_on_device) {
@@ -187,9 +187,9 @@ void DeviceWorker::finish(Slot& slot) {
     writer_.write(unit, to[each.piece], slot.boxes.box(each), unit.to, {}, record_);
   }
   writer_.flush();
-  record_.cast_overflows += overflows;
-  record_.sources.insert(record_.sources.end(), slot.sources.begin(), slot.sources.end());
-  slot.sources.clear();
+  record_.cast_overflows += overflows + slot.read.cast_overflows;
+  record_.sources.insert(record_.sources.end(), slot.read.sources.begin(), slot.read.sources.end());
+  slot.read = {};
   is_summed_ = std::exchange(slot.is_summed, true) && is_summed_;
   if (!slot.ends_tile) return;
   record_.tile = slot.tile;

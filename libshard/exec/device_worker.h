@@ -58,8 +58,8 @@ class DeviceWorker {
     const Unit* unit = nullptr;  ///< Null: the slot is free.
     std::int64_t tile = 0;
     bool ends_tile = false;
-    std::vector<CrcRun> sources;  ///< See TileRecord::sources.
-    bool is_summed = true;        ///< Whether `sources` contains everything that a later run needs.
+    TileRecord read;        ///< The record of what was read.
+    bool is_summed = true;  ///< Whether its `sources` contain everything that a later run needs.
   };
   /// A box of source elements in the device's memory.
   struct Loaded {

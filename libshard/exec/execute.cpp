@@ -83,7 +83,7 @@ class Worker {
         writer_(work),
         buffer_(work.pool),
         staging_bytes_(staging_bytes(work.memory_bytes, work.options.threads)) {
-    if (work.options.log != nullptr) piece_reader_.set_summed(&record_.sources);
+    if (work.options.log != nullptr) piece_reader_.set_record(&record_);
   }
 
   /// Whether an earlier run wrote the tile. Such a tile counts as copied.

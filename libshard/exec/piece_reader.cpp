@@ -164,8 +164,13 @@ void PieceReader::count_read(const Request& request, const ReadBytes& read) {
 }
 
 void PieceReader::check_reads(const Request& request) {
-  checks_.add(request.piece.storage, reads_, summed_);
+  checks_.add(request.piece.storage, reads_, record_ != nullptr ? &record_->sources : nullptr);
   reads_.clear();
+}
+
+void PieceReader::count_overflows(std::int64_t overflows) {
+  progress_.cast_overflows += overflows;
+  if (record_ != nullptr) record_->cast_overflows += overflows;
 }
 
 /// Reads the box with one call if it is one run of its storage, and every element's offset in the buffer equals its
@@ -222,12 +227,16 @@ void PieceReader::read(const Piece& piece, const Box& box, std::size_t element_b
                        std::span<std::byte> staging) {
   const Request request{piece, box,     static_cast<std::int64_t>(element_bytes),
                         boxes, staging, is_one_run(piece.sizes.span(), piece.strides.span())};
-  const std::unique_lock<std::mutex> turn = bytes_of(piece.storage).turn();
+  const RandomReader& file = bytes_of(piece.storage);
+  const std::unique_lock<std::mutex> turn = file.turn();
+  const std::int64_t overflows_before = file.overflows();
   reads_.clear();  // The entries may belong to a read that failed.
-  if (read_directly(request)) return;
-  const auto room = static_cast<std::int64_t>(staging.size() / element_bytes);
-  const Staged largest = stage(piece, box.sizes(), room, request.element_bytes);
-  for_each_block(box, piece.strides.span(), largest.sides, [&](const Box& block) { read_block(request, block); });
+  if (!read_directly(request)) {
+    const auto room = static_cast<std::int64_t>(staging.size() / element_bytes);
+    const Staged largest = stage(piece, box.sizes(), room, request.element_bytes);
+    for_each_block(box, piece.strides.span(), largest.sides, [&](const Box& block) { read_block(request, block); });
+  }
+  count_overflows(file.overflows() - overflows_before);
 }
 
 bool PieceReader::expect(const Piece& piece, const Box& box, std::size_t element_bytes) {

@@ -32,8 +32,8 @@ class PieceReader {
               std::stop_token stop)
       : source_(source), reader_(reader), checks_(checks), progress_(progress), stop_(std::move(stop)) {}
 
-  /// Sets a second receiver of the checksums of all reads. Null: none.
-  void set_summed(std::vector<CrcRun>* summed) { summed_ = summed; }
+  /// Sets a record that also receives the checksums and overflows of all reads. Null: none.
+  void set_record(TileRecord* record) { record_ = record; }
 
   /// Announces the read of `box` to a store with long round trips, if the box is one run in its storage. A loop that
   /// announces several reads before the first one has their requests under way at one time. \returns false if
@@ -53,6 +53,7 @@ class PieceReader {
   void read_run(const Request& request, std::int64_t element, std::span<std::byte> out);
   void count_read(const Request& request, const ReadBytes& read);
   void check_reads(const Request& request);
+  void count_overflows(std::int64_t overflows);
   bool read_directly(const Request& request);
   void read_block(const Request& request, const Box& block);
   const RandomReader& bytes_of(std::uint32_t storage);
@@ -62,7 +63,7 @@ class PieceReader {
   SourceChecks& checks_;
   Progress& progress_;
   std::stop_token stop_;
-  std::vector<CrcRun>* summed_ = nullptr;
+  TileRecord* record_ = nullptr;
   std::vector<ReadBytes> reads_;  ///< Reads that are not checked yet.
   std::uint32_t open_storage_ = kNoIndex;
   std::shared_ptr<const RandomReader> open_file_;  ///< The reader of `open_storage_`.

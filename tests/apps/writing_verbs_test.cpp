@@ -127,6 +127,18 @@ TEST_F(Verbs, CastsThatOverflowAreCounted) {
   EXPECT_THAT(world.err, HasSubstr("warning: 1 value is outside the range of the new dtype"));
 }
 
+TEST_F(Verbs, ComputedWeightsThatOverflowAreCounted) {
+  const std::string codes("\x7E\x38", 2), scale("\x00\x00\x48\x43", 4);  // 448 and 1 as E4M3, 200 as float32.
+  world.put("/q.safetensors", safetensors(R"({"a.weight":{"dtype":"F8_E4M3","shape":[1,2],"data_offsets":[0,2]},)"
+                                          R"("a.weight_scale_inv":{"dtype":"F32","shape":[1,1],"data_offsets":[2,6]}})",
+                                          codes + scale));
+  EXPECT_EQ(world.run({"convert", "/q.safetensors", "-o", "/h.safetensors", "--dequantize=float16", "--json"}), 0);
+  EXPECT_THAT(world.out, HasSubstr("\"cast_overflows\": 1"));
+  EXPECT_THAT(world.err, HasSubstr("warning: 1 value is outside the range of the new dtype"));
+  EXPECT_EQ(world.run({"convert", "/q.safetensors", "-o", "/b.safetensors", "--dequantize", "--json"}), 0);
+  EXPECT_THAT(world.out, HasSubstr("\"cast_overflows\": 0"));
+}
+
 TEST_F(Verbs, FloatsThatAreNoIntegersAreCounted) {
   const std::string values("\x00\x00\xC0\x7F\x00\x50\xC3\x47", 8);  // NaN and 100000 as float32.
   world.put("/f.safetensors", safetensors(R"({"w":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}})", values));

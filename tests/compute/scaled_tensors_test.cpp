@@ -96,5 +96,19 @@ TEST(ScaledTensors, ComputedOnesAreRoundedOnceAfterAllArithmetic) {
   for (std::size_t i = 0; i < codes.size(); ++i) EXPECT_EQ(scaled[i], test::rounded(wanted[i] * 0.7F)) << i;
 }
 
+TEST(ComputedReader, CountsValuesThatAreTooLargeForFloat16) {
+  for (const bool is_float16 : {true, false}) {  // With scales of float16, products round to it in any case.
+    test::Stored stored;
+    stored.add("a.weight", DType::kInt8, {1, 4}, std::vector<std::int8_t>{127, 1, -128, 0});
+    if (is_float16) stored.add("a.weight_scale", DType::kFloat16, {1}, std::vector{Float16::encode(600)});
+    if (!is_float16) stored.add("a.weight_scale", DType::kFloat32, {1}, std::vector{600.0F});
+    const auto reader = dequantized(stored.reader(), DType::kFloat16, {});
+    const auto bytes = reader->bytes_of(reader->catalog().stored_of(reader->catalog().tensors[0]).storage);
+    test::Bytes out(8);
+    bytes->read_at(0, out);
+    EXPECT_EQ(bytes->overflows(), 2) << is_float16;
+  }
+}
+
 }  // namespace
 }  // namespace shard

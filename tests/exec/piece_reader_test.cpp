@@ -279,6 +279,40 @@ TEST(PieceReader, ReadsEachStorageThatIsNotPlainFromItsOwnView) {
   }
 }
 
+TEST(PieceReader, CountsTheOverflowsOfItsReads) {
+  struct Computed final : testing::MemoryFile {
+    using MemoryFile::MemoryFile;
+    void read_at(std::int64_t offset_bytes, std::span<std::byte> out) const override {
+      ++reads;
+      MemoryFile::read_at(offset_bytes, out);
+    }
+    std::int64_t overflows() const override { return 10 + 3 * reads; }
+    mutable std::int64_t reads = 0;
+  };
+  struct ComputedReader final : MemoryReader {
+    explicit ComputedReader(const Catalog& catalog) : MemoryReader(catalog, {}) {}
+    std::shared_ptr<const RandomReader> bytes_of(std::uint32_t) const override { return view; }
+    std::shared_ptr<const Computed> view = std::make_shared<Computed>(std::vector<std::byte>(4));
+  };
+  Arena arena;
+  Catalog catalog;
+  catalog.files.push_back({"f", 1, -1});
+  catalog.storages = {{.offset = 0, .bytes = 4, .plain = false}};
+  const ComputedReader reader(catalog);
+  SourceChecks checks(catalog);
+  Progress progress;
+  TileRecord record;
+  PieceReader pieces(catalog, reader, checks, progress, {});
+  pieces.set_record(&record);
+  const Sizes begin = {0}, two = {2}, one = {1};
+  const Piece piece = testing::make_piece(arena, begin, two, one);
+  std::vector<std::byte> memory(4), staging(2);
+  const BufferBox target{begin, two, one, memory.data()};
+  for (int i = 0; i < 2; ++i) pieces.read(piece, testing::box_of(piece), 2, std::span(&target, 1), staging);
+  EXPECT_EQ(progress.cast_overflows, 6);
+  EXPECT_EQ(record.cast_overflows, 6);
+}
+
 /// Records the size of each read.
 class MeteredFile : public testing::MemoryFile {
  public:
