@@ -85,9 +85,10 @@ struct QuantizationScheme {
   /// GPTQ's `desc_act`, compressed-tensors' `actorder`: whether a group index (`g_idx`, `weight_g_idx`) gives the
   /// groups.
   std::optional<bool> is_reordered{};
-  std::string strategy{};  ///< compressed-tensors: "tensor", "channel", "group", ...: the codes that share a scale.
-  std::string numbers{};   ///< AutoRound's `data_type`, the kind of codes: "int", "mx_int". May be empty.
-  bool divides = false;    ///< GPTQModel's float8: codes are divided by their scales.
+  std::string strategy{};   ///< compressed-tensors: "tensor", "channel", "group", ...: the codes that share a scale.
+  std::string numbers{};    ///< AutoRound's `data_type`, the kind of codes: "int", "mx_int". May be empty.
+  bool divides = false;     ///< GPTQModel's float8: codes are divided by their scales.
+  bool has_powers = false;  ///< DeepSeek's `scale_fmt` "ue8m0": each scale is a power of two, in any dtype.
 
   /// Whether it may be the scheme of codes with `width` bits: it states that number, or none.
   bool allows_bits(std::int64_t width) const { return bits.value_or(width) == width; }

@@ -117,6 +117,7 @@ class ModuleFormula : private FormulaDraft {
   /// Sets the grid from the shapes of weight and scales.
   void set_grid() {
     codes.scales.are_exponents = are_exponents(scale());
+    codes.scales.are_powers = std::ranges::any_of(search.facts.schemes, &QuantizationScheme::has_powers);
     if (choose_grid(weight().shape.span(), scale().shape.span(), search.facts.schemes, codes)) return;
     throw wrong(parts.scale, "the number of scales does not fit the weight")
         .expected(fmt::format("a scale per tensor, row or block of {}", to_string(formula.shape)));

@@ -76,6 +76,7 @@ struct BlockScales {
   Leaf tensor;
   BlockGrid grid;
   bool are_exponents = false;  ///< Bytes e that stand for 2^(e - 127). 255 is NaN, which is refused.
+  bool are_powers = false;     ///< Numbers that are powers of two.
   /// Scales that are codes themselves: entry c of `book` times absmax number i / `group` plus `offset`, as bitsandbytes
   /// nests them.
   struct Nested {
@@ -162,10 +163,12 @@ struct BlockQuantization {
   Leaf codes, scales;     ///< The stored ones.
   bool is_float8 = true;  ///< Codes are float8_e4m3fn, or else integers of `bits` bits.
   int bits = 8;
+  bool has_powers = false;  ///< Scales are powers of two.
 };
 
 /// The scales of blocks, in the order of the stored scales. A block keeps its stored scale if all its values fit the
-/// codes. Otherwise it gets the least one that they fit, rounded to the dtype of the stored scales.
+/// codes. Otherwise it gets the least one that they fit, rounded to the dtype of the stored scales, or up to a power of
+/// two.
 struct QuantizedScales {
   std::shared_ptr<const BlockQuantization> of;
 };

@@ -44,7 +44,7 @@ class CodeNumbers {
     if (sorted_.empty()) sorted_ = {0};
     top_ = std::max(std::abs(sorted_.front()), std::abs(sorted_.back()));
     // An exponent is rounded up or down, so the largest code of a full block is at least half of the range.
-    if (codes.scales.are_exponents) top_ /= 2;
+    if (codes.scales.are_exponents || codes.scales.are_powers) top_ /= 2;
   }
 
   /// The number nearest to `value`. Zero points are not applied, so for integers it may be any integer.

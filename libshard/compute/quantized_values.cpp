@@ -112,10 +112,18 @@ class BlockPanels {
            extremes.least / scale >= range_.least - range_.margin;
   }
 
+  /// The least power of two that is not less. \pre scale > 0
+  static float power_above(float scale) {
+    int exponent = 0;
+    const float fraction = std::frexp(scale, &exponent);  // At least 0.5, and less than 1.
+    return std::ldexp(1.0F, fraction == 0.5F ? exponent - 1 : exponent);
+  }
+
   /// The largest magnitude in half of the range, as compressed-tensors chooses scales. `stored` if no number would do.
   float least_scale(const Extremes& extremes, float stored) const {
     const float largest = std::max(extremes.largest, -extremes.least);
-    const float scale = largest / ((range_.largest - range_.least) / 2);
+    const float least = largest / ((range_.largest - range_.least) / 2);
+    const float scale = of_.has_powers && std::isfinite(least) && least > 0 ? power_above(least) : least;
     std::array<std::byte, 8> bytes;
     const auto rounded = std::span(bytes).first(static_cast<std::size_t>(element_bytes(stored_.dtype())));
     float result = 0;

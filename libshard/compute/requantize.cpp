@@ -61,6 +61,7 @@ class Repacking {
     of->codes = codes.codes.tensor, of->scales = codes.scales.tensor;
     of->is_float8 = codes.kind == CodeKind::kFloat8;
     of->bits = codes.codes.bits;
+    of->has_powers = codes.scales.are_powers;
     replace(of->codes.tensor, {QuantizedCodes{of}}, of->is_float8 ? 0 : of->bits);
     replace(of->scales.tensor, {QuantizedScales{of}}, 0);
     ++packed_;

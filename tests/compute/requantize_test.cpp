@@ -143,6 +143,19 @@ TEST(Requantize, Float8BlocksKeepTheScalesThatFit) {
   }
 }
 
+TEST(Requantize, ScalesThatAreStatedPowersOfTwoStayPowers) {
+  Stored base;  // Rows of 64 times their scales.
+  base.add("m.q.weight", kF8, {3, 4}, std::vector<std::uint8_t>(12, 0x68));
+  base.add("m.q.weight_scale_inv", kF32, {3, 1}, std::vector<float>{1, 0.0625F, 0x1p-6F});
+  const QuantizationFacts facts{.is_quantized = true, .schemes = {{.block = {1, 4}, .has_powers = true}}};
+  const auto reader = packed_again(std::move(base), adapter_of("m.q", 3, 4, 111), facts);
+  // The largest values are 175, 115 and 112. 115 / 448 is more than a quarter, and 112 / 448 is a quarter.
+  EXPECT_EQ(read_tensor(*reader, "m.q.weight_scale_inv"), bytes_of(std::vector<float>{1, 0.5F, 0.25F}));
+  const Bytes codes = read_tensor(*reader, "m.q.weight");
+  EXPECT_EQ(static_cast<std::uint32_t>(codes[6]), Float8E4m3fn::encode(230));
+  EXPECT_EQ(static_cast<std::uint32_t>(codes[10]), Float8E4m3fn::encode(448));
+}
+
 TEST(Requantize, OtherFormsAreRefusedByName) {
   Stored zeros = packed_base(bfloat16(kScales));
   zeros.add("m.q.weight_zero_point", kI32, {1, kColumns / kGroup}, std::vector<std::int32_t>(2));

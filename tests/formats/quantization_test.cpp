@@ -144,6 +144,12 @@ TEST(QuantizationConfig, StatesTheMeaningOfCodesAndScales) {
   EXPECT_EQ(found.schemes[0].numbers, "mx_int");
   EXPECT_FALSE(found.schemes[0].divides);
   EXPECT_TRUE(found.schemes[1].divides);
+  const auto has_powers = [](const std::string& format) {
+    const std::string config = R"({"quantization_config": {"weight_block_size": [128, 128], "scale_fmt": ")" + format;
+    return facts(config + "\"}}").schemes.at(0).has_powers;
+  };
+  EXPECT_TRUE(has_powers("ue8m0"));
+  EXPECT_FALSE(has_powers("float"));
 }
 
 TEST(QuantizationConfig, ListsModulesThatStayPlain) {

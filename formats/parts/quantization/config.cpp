@@ -131,6 +131,7 @@ class Walk {
     if (name == "strategy") scheme.strategy = found;
     if (name == "data_type") scheme.numbers = found;
     if (name == "weight_scale_semantics" && found == "inverse") scheme.divides = true;
+    if (name == "scale_fmt" && found == "ue8m0") scheme.has_powers = true;
     if (found == "true" || found == "false") {
       if (name == "symmetric") scheme.is_symmetric = found == "true";
       if (name == "desc_act" || name == "actorder") scheme.is_reordered = found == "true";
