@@ -267,6 +267,14 @@ TEST(SelectPaths, NestsAddedPrefixesInANestedSource) {
   EXPECT_EQ(path_text(selection.tensors[1].path), "/a/b/top");
 }
 
+TEST(SelectPaths, AddsAPrefixWithoutADotToTheFirstKey) {
+  const Catalog catalog = nested_catalog();
+  const Selection selection = select(catalog, {.add_prefix = {"x"}});
+  EXPECT_EQ(path_text(selection.tensors[0].path), "/xmodel/layers/0/w");
+  EXPECT_EQ(selection.tensors[1].name, "xtop");
+  EXPECT_TRUE(selection.tensors[1].path.empty());
+}
+
 TEST(SelectPaths, StaysFlatInAFlatSource) {
   const Catalog catalog = flat_catalog();
   const Selection selection = select(catalog, {.add_prefix = {"a."}});

@@ -250,14 +250,14 @@ Path Renaming::path_after(const NamedPath& old, std::string_view name) const {
   return compact_path(Path(path), name);
 }
 
-/// A prefix that ends in a dot becomes containers, if the source has any. Other prefixes change only the name.
+/// A prefix that ends in a dot becomes containers, if the source has any. Other prefixes become part of the first key.
 void Renaming::add(NamedPath& entry, std::string_view prefix) {
   if (prefix.empty()) return;
   scratch_.assign(prefix).append(entry.name);
   const std::string_view old_name = entry.name;
   entry.name = arena_.copy(scratch_);
   if (!nested_ || prefix.back() != '.' || old_name.empty()) {
-    entry.path = {};
+    entry.path = old_name.empty() ? Path() : path_after({old_name, entry.path}, entry.name);
     return;
   }
   std::vector<PathPart> parts;
