@@ -130,6 +130,19 @@ class Export(ExportTest):
         self.export("neox.safetensors", "-o", "out", "--hf-ref", "hub", "--map", "hf-v5")
         self.assertEqual(names(self.dir / "out"), ["embed_out.weight", "gpt_neox.a"])
 
+    def test_names_of_other_frameworks_are_a_map_away(self):
+        parts = {"self_attn.q_proj": "attention.wq", "self_attn.k_proj": "attention.wk", "self_attn.v_proj": "attention.wv",
+                 "self_attn.o_proj": "attention.wo", "mlp.gate_proj": "feed_forward.w1", "mlp.up_proj": "feed_forward.w3",
+                 "mlp.down_proj": "feed_forward.w2", "input_layernorm": "attention_norm", "post_attention_layernorm": "ffn_norm"}
+        ends = {"model.embed_tokens": "tok_embeddings", "model.norm": "norm", "lm_head": "output"}
+        pairs = ends | {f"model.layers.0.{old}": f"layers.0.{new}" for old, new in parts.items()}
+        write(self.dir / "titan.safetensors", {f"{name}.weight": [2, 2] for name in pairs.values()})
+        write(self.hub('{"num_attention_heads": 1}') / "model.safetensors", {f"{name}.weight": [2, 2] for name in pairs})
+        error = self.export("titan.safetensors", "-o", "out", "--hf-ref", "hub", code=4)
+        self.assertTrue(error["hint"].endswith("--map torchtitan:llama3"), error["hint"])
+        self.export("titan.safetensors", "-o", "out", "--hf-ref", "hub", "--map", "torchtitan:llama3")
+        self.assertEqual(names(self.dir / "out"), sorted(f"{name}.weight" for name in pairs))
+
     def test_two_models_of_accelerate_are_two_lines(self):
         for name in ("model", "model_1"):
             write(self.dir / f"saved/{name}.safetensors", {"a": [1]})

@@ -29,12 +29,11 @@
 #include "libshard/export/adapter.h"
 #include "libshard/export/model_part.h"
 #include "libshard/export/reference_check.h"
+#include "libshard/map/documents/builtin_maps.h"
 #include "libshard/map/passes/undo.h"
 
 namespace shard::app {
 namespace {
-
-constexpr std::string_view kOlderNames = "hf-v5";
 
 ExportOptions export_options(const Session& session, const CopyRequest& request) {
   ExportOptions result{
@@ -67,10 +66,12 @@ class Export {
   void say_what_is_taken() const;
   std::vector<std::string> warnings_of(const Catalog& catalog, const ModelPart& part) const;
   void adjust(OpenSource& source, Selection& selection);
-  bool fits_by_names(const OpenSource& source) const;
+  bool fits_by_map(const OpenSource& source, const std::string& name) const;
+  std::vector<std::string_view> fitting_maps(const OpenSource& source) const;
   std::string exclusion_of(const OpenSource& source, const Selection& selection,
                            const ReferenceDifference& difference) const;
-  std::string remedy_for(const ReferenceDifference& difference, bool fits_by_map, const std::string& exclusion) const;
+  std::string remedy_for(const ReferenceDifference& difference, const std::vector<std::string_view>& maps,
+                         const std::string& exclusion) const;
 
   Session& session_;
   CopyRequest request_;  ///< `read` is the chosen checkpoint; names that export itself renames are removed.
@@ -254,10 +255,10 @@ std::vector<std::string> Export::warnings_of(const Catalog& catalog, const Model
 void Export::adjust(OpenSource& source, Selection& selection) {
   const ReferenceDifference difference = export_.adjust(*source.reader, selection);
   if (difference.empty()) return;
-  const bool fits_by_map = request_.read.map.empty() && fits_by_names(source);
+  const std::vector<std::string_view> maps =
+      request_.read.map.empty() ? fitting_maps(source) : std::vector<std::string_view>();
   session_.error_details = lines_of(difference);
-  throw export_.mismatch(difference)
-      .hint(remedy_for(difference, fits_by_map, exclusion_of(source, selection, difference)));
+  throw export_.mismatch(difference).hint(remedy_for(difference, maps, exclusion_of(source, selection, difference)));
 }
 
 /// --exclude options for the unexpected tensors. Empty if anything else differs, or if no few globs match only these.
@@ -276,11 +277,10 @@ std::string Export::exclusion_of(const OpenSource& source, const Selection& sele
   return fmt::format("{}", fmt::join(words, " "));
 }
 
-/// True if the names of transformers 4 would match the reference.
-bool Export::fits_by_names(const OpenSource& source) const try {
+/// True if the names and shapes that a built-in map gives would match the reference.
+bool Export::fits_by_map(const OpenSource& source, const std::string& name) const try {
   const std::set<std::string> may_lack = export_.may_lack();
-  const ModelMap map =
-      choose_map(source_place(session_), std::string(kOlderNames), request_.read.numbers, source, MapUse::kUndo, 1);
+  const ModelMap map = choose_map(source_place(session_), name, request_.read.numbers, source, MapUse::kUndo, 1);
   const Catalog logical = UndoneMap(source.catalog(), map).make_catalog(source.catalog());
   std::vector<SelectedTensor> tensors;
   for (std::uint32_t i = 0; i < logical.tensors.size(); ++i) {
@@ -293,12 +293,23 @@ bool Export::fits_by_names(const OpenSource& source) const try {
   return false;  // The map does not fit this model, so there is nothing to suggest.
 }
 
-std::string Export::remedy_for(const ReferenceDifference& difference, bool fits_by_map,
+/// The built-in maps for one file or one set of names. Those with a mesh are for files of ranks.
+std::vector<std::string_view> Export::fitting_maps(const OpenSource& source) const {
+  std::vector<std::string_view> fitting;
+  for (const BuiltinMap& map : builtin_maps()) {
+    const std::string name(map.name);
+    if (!open_map(source_place(session_), name).has_mesh() && fits_by_map(source, name)) fitting.push_back(map.name);
+  }
+  return fitting;
+}
+
+std::string Export::remedy_for(const ReferenceDifference& difference, const std::vector<std::string_view>& maps,
                                const std::string& exclusion) const {
   const PrefixGuess guess = guess_prefix(difference);
   if (!guess.strip.empty()) return repeat_command(session_.command.arguments, "--strip-prefix " + guess.strip);
   if (!guess.add.empty()) return repeat_command(session_.command.arguments, "--add-prefix " + guess.add);
-  if (fits_by_map) return repeat_command(session_.command.arguments, fmt::format("--map {}", kOlderNames));
+  if (maps.size() == 1) return repeat_command(session_.command.arguments, fmt::format("--map {}", maps.front()));
+  if (!maps.empty()) return fmt::format("add --map with the model's family: {}", fmt::join(maps, ", "));
   if (!exclusion.empty()) {
     return fmt::format("exclude them: {}; --no-check keeps them",
                        repeat_command(session_.command.arguments, exclusion));
