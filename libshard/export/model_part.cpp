@@ -258,6 +258,8 @@ constexpr std::array<std::string_view, 4> kModelNames{"transformer", "qformer", 
                                                       "image_to_text_projection"};
 /// A base model too (Mamba's), but a part of it beside a decoder (RT-DETR's).
 constexpr std::string_view kBackbone = "backbone";
+/// The type of models one of whose classes has a detector as its attribute `model`, beside modules of its own.
+constexpr std::string_view kDetector = "rf_detr";
 
 /// A name without its container and without the parts that wrappers add.
 std::string clean(std::string_view name, std::string_view container) {
@@ -267,9 +269,10 @@ std::string clean(std::string_view name, std::string_view container) {
 
 /// Whether some name begins with `model.` twice, or that of a head, which is in no other module than the decoder of
 /// some pairs of models (Pix2Struct's), once.
-bool has_outer_model(const std::vector<ModelTensor>& tensors) {
+bool has_outer_model(const std::vector<ModelTensor>& tensors, const ModelHints& hints) {
   const auto has_prefix = [](const ModelTensor& each) { return each.name.starts_with(kModelPrefix); };
   const bool are_all_inside = std::ranges::all_of(tensors, has_prefix);
+  if (!are_all_inside && hints.type == kDetector) return false;
   return std::ranges::any_of(tensors, [&](const ModelTensor& each) {
     if (!has_prefix(each)) return false;
     std::string_view inner = std::string_view(each.name).substr(kModelPrefix.size());
@@ -309,7 +312,8 @@ void undouble(std::vector<ModelTensor>& tensors, const ModelHints& hints) {
   if (is_in_module(tensors, hints)) {
     for (ModelTensor& each : tensors) each.name.erase(0, kModelPrefix.size());
   }
-  for (std::size_t depth = 0; depth < kMostDepth && !are_known(tensors, hints) && has_outer_model(tensors); ++depth) {
+  for (std::size_t depth = 0; depth < kMostDepth && !are_known(tensors, hints) && has_outer_model(tensors, hints);
+       ++depth) {
     for (ModelTensor& each : tensors) {
       if (each.name.starts_with(kModelPrefix)) each.name.erase(0, kModelPrefix.size());
     }

@@ -173,6 +173,12 @@ TEST(FindModel, ABackboneBesideADecoderIsInsideTheModel) {
               ElementsAre("model.backbone.w", "model.decoder.w"));
   EXPECT_THAT(names_of_type({"model.backbone.w", "model.neck.w"}, {.type = "depth_anything"}),
               ElementsAre("backbone.w", "neck.w"));
+  // RfDetrForInstanceSegmentation, by itself and in the module of a trainer.
+  for (const std::string outer : {"", "model."}) {
+    EXPECT_THAT(names_of_type({outer + "blocks.0.w", outer + "model.class_embed.w", outer + "model.model.backbone.w"},
+                              {.type = "rf_detr"}),
+                ElementsAre("blocks.0.w", "model.class_embed.w", "model.model.backbone.w"));
+  }
   // Names of the reference stay.
   const auto is_inner = [](std::string_view name) { return name.starts_with("model.model."); };
   EXPECT_THAT(names_of_type({"model.model.a", "model.model.b"}, {.has = is_inner, .type = "rf_detr"}),
