@@ -17,6 +17,7 @@
 #include "libshard/compute/find_formulas.h"
 #include "libshard/core/ascii.h"
 #include "libshard/core/error.h"
+#include "libshard/core/object_faults.h"
 #include "libshard/io/paths.h"
 #include "libshard/io/small_text.h"
 #include "libshard/map/documents/layout_document.h"
@@ -69,10 +70,23 @@ void dequantize(const SourcePlace& place, const SourceRequest& request, const So
                               opened.catalog().tensors.size(), before));
 }
 
+/// Lets the sink skip gaps and overlaps of tensors that the selection leaves out. A computed or mapped tensor may need
+/// a stored one of any name.
+void skip_unselected_gaps(const SourceRequest& request, const SourceOptions& options) {
+  auto* const faults = dynamic_cast<ObjectFaults*>(options.findings);
+  if (faults == nullptr || options.selection == nullptr || request.dequantize || !request.map.empty() ||
+      !request.adapters.empty()) {
+    return;
+  }
+  if (options.selection->include.empty() && options.selection->exclude.empty()) return;
+  faults->leave_out([is_chosen = name_filter(*options.selection)](std::string_view name) { return !is_chosen(name); });
+}
+
 /// Opens the reader of the format, and computes and drops what the options ask for.
 void open_reader(const SourcePlace& place, const SourceRequest& request, const SourceOptions& options,
                  OpenSource& opened) {
   OpenOptions how;
+  skip_unselected_gaps(request, options);
   how.findings = options.findings;
   how.threads = place.threads;
   how.opaque_globals = opened.opaque_globals = request.opaque_globals;

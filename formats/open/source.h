@@ -89,6 +89,8 @@ struct SourceOptions {
   Salvage* salvage = nullptr;  ///< For repair: receives the unreadable parts, which without_losses drops.
   bool keeps_map = false;      ///< Do not undo SourceRequest::map, and do not merge SourceRequest::adapters.
   /// With SourceRequest::map: names that it does not select need no rule in the map. Null: each name needs one.
+  /// If no tensor is computed or mapped, and `findings` is an ObjectFaults: tensors that it does not select may have
+  /// gaps and overlaps.
   const SelectionOptions* selection = nullptr;
   const Source* like = nullptr;               ///< See OpenOptions.
   Findings* findings = &throwing_findings();  ///< See OpenOptions.

@@ -213,6 +213,30 @@ TEST_F(Verbs, CatRefusesTextOfPackedNumbers) {
   EXPECT_EQ(world.out, "a");
 }
 
+TEST_F(Verbs, OnlyASelectedTensorMustBeWhole) {
+  world.run({"split", "/m.safetensors", "-o", "/gap", "--to", "dcp-hf", "--ranks", "2"});
+  const std::string path = "/gap/shard-00002-model-00001-of-00001.safetensors";
+  std::string shard = test::as_text(world.state->content(path));
+  const std::string offsets = R"(layer.bias\": {\"saved_offsets\": [)";
+  ASSERT_NE(shard.find(offsets + "1]"), std::string::npos);
+  shard.at(shard.find(offsets) + offsets.size()) = '0';
+  world.put(path, shard);
+  const std::string message = "no chunk covers element [1] of [2]";
+  expect_refusals({{{"inspect", "/gap"}, 4, message},
+                   {{"digest", "/gap", "--include", "layer.bias"}, 4, message},
+                   {{"gather", "/gap", "-o", "/w.pt", "--exclude", "layer.weight"}, 4, message},
+                   {{"cat", "/gap", "layer.bias[0:1]"}, 4, message}});
+  for (const std::vector<std::string>& words :
+       std::vector<std::vector<std::string>>{{"inspect", "/gap", "--exclude", "layer.bias"},
+                                             {"digest", "/gap", "--include", "layer.weight"},
+                                             {"gather", "/gap", "-o", "/w.safetensors", "--exclude", "layer.bias"},
+                                             {"diff", "/gap", "/w.safetensors", "--exclude", "layer.bias"},
+                                             {"cat", "/gap", "layer.weight[1,:]", "--format", "raw"}}) {
+    EXPECT_EQ(world.run(words), 0) << ::testing::PrintToString(words) << world.err;
+  }
+  EXPECT_EQ(world.out, "EFGH");
+}
+
 TEST_F(Verbs, DigestIsThatOfTheBytes) {
   EXPECT_EQ(world.run({"digest", "/m.safetensors", "--algorithm", "sha256"}), 0);
   EXPECT_EQ(world.out,  // sha256sum of "ab", of "ABCDEFGH", and of the two lines of the checkpoint's digest.

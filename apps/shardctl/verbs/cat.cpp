@@ -24,6 +24,7 @@
 #include "libshard/core/error.h"
 #include "libshard/core/json_writer.h"
 #include "libshard/core/nearest.h"
+#include "libshard/core/object_faults.h"
 #include "libshard/io/paths.h"
 
 namespace shard::app {
@@ -350,13 +351,28 @@ void print_tensor(const Session& session, const std::string& format, OpenSource&
                         progress.read_calls.load()));
 }
 
+/// The selection to open the source with: if no option renames, other tensors than the printed one may have gaps.
+SelectionOptions opened_names(const Request& request, const SlicedName& asked) {
+  SelectionOptions names = request.select;
+  const bool renames = !names.strip_prefix.empty() || !names.add_prefix.empty() || !names.rename.empty();
+  if (!renames && request.read.map.empty()) names.include = {glob_of_name(request.cat.name), glob_of_name(asked.name)};
+  return names;
+}
+
+void throw_any(const ObjectFaults& faults) {
+  if (!faults.empty()) throw Error(faults.first());
+}
+
 int cat(Session& session, const Request& request) {
   Log log(session);
-  OpenSource source = open_source(session, request.read, log, {.selection = &request.select});
+  const SlicedName asked = split_slice(request.cat.name);
+  const SelectionOptions names = opened_names(request, asked);
+  ObjectFaults faults;
+  OpenSource source = open_source(session, request.read, log, {.selection = &names, .findings = &faults});
+  throw_any(faults);
   warn_of_source(session, source);
   const Catalog& catalog = source.catalog();
   Selection selection = choose(catalog, request.select);
-  const SlicedName asked = split_slice(request.cat.name);
   for (const bool with_slice : {false, true}) {
     if (with_slice && !asked.has_slice) continue;
     const auto tensors = named(selection.tensors, with_slice ? asked.name : std::string_view(request.cat.name));
@@ -370,6 +386,7 @@ int cat(Session& session, const Request& request) {
     return 0;
   }
   source.reader->load_objects();
+  throw_any(faults);
   selection = choose(catalog, request.select);
   const auto objects = named(selection.objects, request.cat.name);
   if (objects.empty() && asked.has_slice && !named(selection.objects, asked.name).empty()) {
