@@ -43,7 +43,8 @@ struct ManifestFile {
 
 /// A file of the source, with the facts that can be found without reading the whole file.
 struct SourceFile {
-  std::string path;  ///< The path relative to the source. For a single file, its name.
+  /// The path relative to the source. For a single file, its name. If that is not UTF-8, its bytes past ASCII as \xNN.
+  std::string path;
   std::int64_t bytes = 0;
   std::int64_t modified_ns = 0;  ///< Nanoseconds since 1970, or 0 if unknown.
   std::string ends;              ///< The XXH3-128 of the first and last 4 KiB.

@@ -3,6 +3,8 @@
 #include <algorithm>
 
 #include "libshard/core/error.h"
+#include "libshard/core/python_text.h"
+#include "libshard/core/utf8.h"
 #include "libshard/io/paths.h"
 
 namespace shard {
@@ -32,7 +34,8 @@ SourceFile identify(const RandomReader& file, const std::string& name) {
   if (!rest.empty()) file.read_at(bytes - std::ssize(rest), rest);
   Hasher hasher(HashAlgorithm::kXxh3_128);
   hasher.update(ends);
-  return {name, bytes, file.modified_ns(), hasher.finish_hex()};
+  // A manifest is JSON, which stores only UTF-8.
+  return {is_utf8(name) ? name : python_escaped(name, true, '"'), bytes, file.modified_ns(), hasher.finish_hex()};
 }
 
 std::vector<SourceFile> identify_source(const SourceStore& store, const std::vector<std::string>& paths) {

@@ -63,6 +63,17 @@ TEST_F(IfChanged, ValuesAreToldApartWhateverTheyHold) {
   EXPECT_EQ(convert({"--exclude", "a", "--exclude", "b\nc"}), 5);
 }
 
+TEST_F(IfChanged, NamesOfFilesNeedNotBeUtf8) {
+  for (const char* name : {"/in/a\xFF.safetensors", "/in/a\xFE.safetensors"}) {
+    world.put(name, small_model());
+    const std::vector<std::string> line{"convert", name, "-o", "/o.pt", "--if-changed", "--json", "--force"};
+    ASSERT_EQ(world.run(line), 0) << world.err;
+    EXPECT_FALSE(is_unchanged());
+    ASSERT_EQ(world.run(line), 0) << world.err;
+    EXPECT_TRUE(is_unchanged());
+  }
+}
+
 TEST_F(IfChanged, ARepairByAnotherCheckpointIsDoneAgain) {
   for (const char* folder : {"/lost", "/a", "/b"}) {
     ASSERT_EQ(world.run({"split", "/m.safetensors", "-o", folder, "--ranks", "2", "-q"}), 0) << world.err;
