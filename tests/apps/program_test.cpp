@@ -143,5 +143,19 @@ TEST_F(Verbs, TheLogSaysWhatIsDone) {
   EXPECT_THAT(world.err, HasSubstr("opened /m.safetensors as safetensors: 2 tensors"));
 }
 
+TEST_F(Verbs, AnErrorNamesTheVariableOrTheFileThatSetsAnOption) {
+  world.env = {{"SHARDCTL_TO", "no-format"}};
+  expect_refusals({{{"convert", "/m.safetensors", "-o", "/o"}, 2, "why:  SHARDCTL_TO sets --to"}});
+  world.env = {{"SHARDCTL_LIKE", "/no/such"}};
+  expect_refusals({{{"split", "/m.safetensors", "-o", "/o", "--to", "dcp"}, 3, "why:  SHARDCTL_LIKE sets --like"}});
+  world.env = {};
+  world.put("/c.toml", "rename = 'rule'\n");
+  expect_refusals({{{"digest", "/m.safetensors", "--config", "/c.toml"}, 2, "/c.toml sets --rename"}});
+  world.env = {{"SHARDCTL_CAST", "all"}};
+  expect_refusals({{{"digest", "/m.safetensors"}, 2, "SHARDCTL_CAST sets --cast; expected GLOB=DTYPE, found all"}});
+  EXPECT_EQ(world.run({"digest", "/m.safetensors", "--cast", "GLOB"}), 2);
+  EXPECT_THAT(world.err, ::testing::Not(HasSubstr("SHARDCTL")));
+}
+
 }  // namespace
 }  // namespace shard::app

@@ -53,12 +53,14 @@ Error usage_of(const CLI::ParseError& error) {
   return usage(lower_first(text));
 }
 
-/// Sets an option from the environment or a configuration file. \throws Error kInvalidArgument  a bad value
-void set(CLI::Option& option, const std::vector<std::string>& values, TypedCommand& command) try {
+/// Sets an option from `origin`: the environment or a configuration file. \throws Error kInvalidArgument  a bad value
+void set(CLI::Option& option, const std::vector<std::string>& values, const std::string& origin,
+         TypedCommand& command) try {
   const std::string& name = option.get_lnames().front();
   if (values.empty()) throw usage(fmt::format("--{} has an empty list of values", name));
   for (const std::string& value : values) {
     option.add_result(value);
+    command.origins.push_back({name, value, origin, option.get_items_expected_max() == 0});
     if (!concerns_one_process(option)) command.settings.push_back(fmt::format("--{}={}", name, value));
   }
   option.run_callback();
@@ -88,7 +90,7 @@ void apply_environment(CLI::App& app, Session& session) {
     const bool hidden = fixed && chooses_layout(*option);
     if (option->count() > 0 || !value || value->empty() || hidden) continue;
     try {
-      set(*option, {*value}, session.command);
+      set(*option, {*value}, name, session.command);
     } catch (const Error& error) {
       throw Error(error).because(fmt::format("{} sets it", name));
     }
@@ -159,7 +161,7 @@ void apply_configuration(CLI::App& app, Session& session, const Verb* verb) try 
     for (const auto& [name, values] : *part) {
       for (CLI::Option* option : options) {
         const bool hidden = fixed && chooses_layout(*option);
-        if (option->check_lname(name) && option->count() == 0 && !hidden) set(*option, values, session.command);
+        if (option->check_lname(name) && option->count() == 0 && !hidden) set(*option, values, path, session.command);
       }
     }
   }

@@ -14,8 +14,10 @@
 #include "apps/shardctl/session/log.h"
 #include "apps/shardctl/session/ranks.h"
 #include "apps/shardctl/text/text_sink.h"
+#include "libshard/core/ascii.h"
 #include "libshard/core/error_text.h"
 #include "libshard/core/json_writer.h"
+#include "libshard/core/parse_number.h"
 #include "libshard/core/short_text.h"
 #include "libshard/io/paths.h"
 
@@ -45,6 +47,28 @@ void print_lines(const Session& session, const Error& error, const std::string& 
   line("1", "why:", lines.why.empty() ? "" : "  " + lines.why);
   line("36", "hint:", hint.empty() ? "" : " " + hint);
   log_to_file(session, LogLevel::kError, logged);
+}
+
+/// Whether `text` contains `word` between characters that no name of an option or value has.
+bool has_word(std::string_view text, std::string_view word) {
+  const auto is_inside = [](char c) { return is_alphanumeric({&c, 1}, "-_"); };
+  for (std::size_t at = text.find(word); at != std::string_view::npos; at = text.find(word, at + 1)) {
+    const std::size_t end = at + word.size();
+    if ((at == 0 || !is_inside(text[at - 1])) && (end == text.size() || !is_inside(text[end]))) return true;
+  }
+  return false;
+}
+
+/// Adds the variables and the file that set the options or values in the error's texts: users forget those.
+void name_origins(Error& error, const TypedCommand& command) {
+  const std::string text = fmt::format("{}\n{}\n{}\n{}", error.what(), error.file(), error.why(), error.found());
+  for (const Setting& setting : command.origins) {
+    const bool has_value = !setting.is_flag && !parse_number<double>(setting.value) && has_word(text, setting.value);
+    if (!has_value && !has_word(text, "--" + setting.option)) continue;
+    if (error.file() == setting.origin || has_word(error.why(), setting.origin)) continue;
+    error.because(
+        fmt::format("{}{}{} sets --{}", error.why(), error.why().empty() ? "" : "; ", setting.origin, setting.option));
+  }
 }
 
 /// Prints `shardctl.error/1`. `code` is the exit code. `kind` is the finding's kind, or the name of the error's code if
@@ -133,6 +157,7 @@ int report(Session& session, const Request& request, const std::exception_ptr& f
     error.because("this is a bug in shardctl, not a mistake in the checkpoint or the command")
         .hint("report it with the command line and the output of 'shardctl version'");
   }
+  name_origins(error, session.command);
   const bool is_reported = reports_error(session, error);
   const std::string hint = hint_text(error, request, session.command.arguments);
   if (is_reported) {

@@ -42,12 +42,20 @@ struct CommonOptions {
   StoreOptions stores{};
 };
 
+/// An option's value that is not from the command line.
+struct Setting {
+  std::string option, value;  ///< "ranks", "4".
+  std::string origin;         ///< The environment variable, or the configuration file.
+  bool is_flag = false;
+};
+
 /// The command line as typed, for texts that name the verb and for hints that repeat the command.
 struct TypedCommand {
   std::string verb;  ///< May name a verb that does not exist.
   std::vector<std::string> arguments;
   /// Options from the environment and the file of --config as "--NAME=VALUE", except those that concern one process.
   std::vector<std::string> settings{};
+  std::vector<Setting> origins{};  ///< All options from the environment and the file of --config.
 };
 
 /// The launcher's variables for this process.
