@@ -27,6 +27,8 @@ namespace shard::hdf5 {
 
 namespace {
 
+Fate out_of_time() { return {Fate::Kind::kEnded, "it took too long for a file of this size"}; }
+
 /// This side of one run of the parser over one file.
 class Conversation {
  public:
@@ -34,7 +36,8 @@ class Conversation {
       : file_(file),
         arena_(arena),
         time_(time),
-        process_(program.path, kParserName, arguments_for(file, time), program.silence) {}
+        cpu_seconds_(seconds_for(file, time)),
+        process_(program.path, kParserName, arguments_for(file, cpu_seconds_), program.silence) {}
   ~Conversation() { time_.spend(process_.end()); }
   Conversation(const Conversation&) = delete;
   Conversation& operator=(const Conversation&) = delete;
@@ -69,13 +72,16 @@ class Conversation {
   }
 
  private:
-  /// The process's limits depend on the allocated bytes of the file, because a hole cannot describe anything.
-  static std::vector<std::string> arguments_for(const RandomReader& file, ParserTime& time) {
-    constexpr std::int64_t kMiB = 1 << 20;
-    const std::int64_t held_bytes = file.allocated_bytes(0, file.size()), held_mib = held_bytes / kMiB;
-    time.earn(held_bytes);
+  // The process's limits depend on the allocated bytes of the file, because a hole cannot describe anything.
+  static std::int64_t seconds_for(const RandomReader& file, ParserTime& time) {
+    time.earn(file.allocated_bytes(0, file.size()));
     const std::int64_t cpu_seconds = time.seconds_left();
     if (cpu_seconds == 0) throw_out_of_time();
+    return cpu_seconds;
+  }
+  static std::vector<std::string> arguments_for(const RandomReader& file, std::int64_t cpu_seconds) {
+    constexpr std::int64_t kMiB = 1 << 20;
+    const std::int64_t held_mib = file.allocated_bytes(0, file.size()) / kMiB;
     const std::int64_t memory_mib = 256 + std::min<std::int64_t>(4 * held_mib, 4096);
     return {fmt::format("{}", file.size()), fmt::format("{}", cpu_seconds), fmt::format("{}", memory_mib * kMiB)};
   }
@@ -91,7 +97,13 @@ class Conversation {
         .because("their parsers took all the processor time that files of their size may use");
   }
   [[noreturn]] void throw_ended() {
-    const Fate fate = process_.fate();
+    Fate fate = process_.fate();
+    if (fate.kind == Fate::Kind::kKilled && process_.end() >= std::chrono::seconds(cpu_seconds_)) fate = out_of_time();
+    if (fate.kind == Fate::Kind::kKilled) {
+      throw Error(ErrorCode::kResource, "cannot read the HDF5 file: its parser was killed by signal 9")
+          .because("the system does that if memory is short; the file may be intact")
+          .hint("run it again with more free memory");
+    }
     if (fate.kind == Fate::Kind::kOutOfMemory) throw std::bad_alloc();
     if (fate.kind == Fate::Kind::kWithoutSandbox) {
       throw Error(ErrorCode::kUnsupported, "cannot read HDF5 files here: their parser cannot be confined")
@@ -149,6 +161,7 @@ class Conversation {
   const RandomReader& file_;
   Arena& arena_;
   ParserTime& time_;
+  const std::int64_t cpu_seconds_;
   ParserProcess process_;
   FileFacts facts_{};
   std::vector<std::byte> payload_, block_;
@@ -234,13 +247,13 @@ class SpawnPlan {
 };
 
 Fate fate_of(int status) {
-  const Fate out_of_time{Fate::Kind::kOutOfTime, "it took too long for a file of this size"};
   if (WIFSIGNALED(status)) {
     const int signal = WTERMSIG(status);
-    if (signal == SIGXCPU || signal == SIGKILL) return out_of_time;
+    if (signal == SIGXCPU) return out_of_time();
+    if (signal == SIGKILL) return {Fate::Kind::kKilled, {}};
     return {Fate::Kind::kEnded, fmt::format("it crashed ({})", strsignal(signal))};
   }
-  if (WIFEXITED(status) && WEXITSTATUS(status) == kExitOutOfTime) return out_of_time;
+  if (WIFEXITED(status) && WEXITSTATUS(status) == kExitOutOfTime) return out_of_time();
   if (WIFEXITED(status) && WEXITSTATUS(status) == kExitOutOfMemory) return {Fate::Kind::kOutOfMemory, "out of memory"};
   if (WIFEXITED(status) && WEXITSTATUS(status) == kExitWithoutSandbox) {
     return {Fate::Kind::kWithoutSandbox, "the system does not let it filter its own system calls (seccomp)"};
@@ -329,14 +342,15 @@ int ParserProcess::reap() {
 }
 
 Fate ParserProcess::fate() {
-  // It may live on with its end of the socket closed, so it is killed unless it is about to end by itself.
   for (int turn = 0; turn < 100; ++turn) {
     siginfo_t info{};
-    if (waitid(P_PID, static_cast<id_t>(process_), &info, WEXITED | WNOHANG | WNOWAIT) != 0 || info.si_pid != 0) break;
+    if (waitid(P_PID, static_cast<id_t>(process_), &info, WEXITED | WNOHANG | WNOWAIT) != 0 || info.si_pid != 0) {
+      return fate_of(reap());
+    }
     poll(nullptr, 0, 10);
   }
-  kill(process_, SIGKILL);
-  return fate_of(reap());
+  end();  // It lives on with its end of the socket closed.
+  return {Fate::Kind::kEnded, "it closed its socket before finishing its answer"};
 }
 
 }  // namespace shard::hdf5

@@ -46,7 +46,7 @@ class ParserTime {
 /// \throws Error kCorruption  the file is malformed, or its parser crashed or exceeded a limit
 /// \throws Error kUnsupported  by name: groups more than 1024 deep, a file of a newer version, a virtual dataset whose
 ///   selections take libhdf5 all of the time; or this system does not let the parser drop its rights
-/// \throws Error kResource  the parser cannot be started
+/// \throws Error kResource  the parser cannot be started, or was killed
 /// \throws Error  the errors of `file`
 /// Threads: safe, one process per call. Cost: a process (milliseconds), then linear in the file's description.
 FileFacts parse_file(const RandomReader& file, Arena& arena, ParserTime& time,
@@ -56,7 +56,8 @@ FileFacts parse_file(const RandomReader& file, Arena& arena, ParserTime& time,
 
 /// How a process ended.
 struct Fate {
-  enum class Kind { kEnded, kOutOfTime, kOutOfMemory, kWithoutSandbox };
+  /// kKilled: by SIGKILL. The system sends it if memory is short, or after the last second of its processor time.
+  enum class Kind { kEnded, kKilled, kOutOfMemory, kWithoutSandbox };
   Kind kind = Kind::kEnded;
   std::string text{};  ///< "it crashed (Segmentation fault)".
 };

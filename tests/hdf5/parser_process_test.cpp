@@ -30,14 +30,15 @@ constexpr const char* kRead = R"(printf '\000\000\000\000\020\000\000\000)";
 TEST_F(Hdf5ParserProcess, ThatEndsWithoutAnAnswerIsSaidSo) { expect("exit 0", "exited before finishing its answer"); }
 TEST_F(Hdf5ParserProcess, ThatCrashesIsSaidSo) { expect("kill -SEGV $$", "it crashed (Segmentation fault)"); }
 TEST_F(Hdf5ParserProcess, ThatTakesTooMuchTimeIsSaidSo) { expect("kill -XCPU $$", "too long for a file"); }
+TEST_F(Hdf5ParserProcess, ThatIsKilledEarlyDamagesNoFile) {
+  expect("kill -KILL $$", "its parser was killed by signal 9", ErrorCode::kResource);
+}
 TEST_F(Hdf5ParserProcess, ThatEndsItselfAtItsTimeIsSaidSo) { expect("exit 4", "too long for a file"); }
 TEST_F(Hdf5ParserProcess, ThatCannotBeConfinedReadsNothing) {
   expect("exit 3", "cannot be confined", ErrorCode::kUnsupported);
 }
 TEST_F(Hdf5ParserProcess, ThatIsSilentIsEnded) { expect("exec sleep 1000", "stopped answering"); }
-TEST_F(Hdf5ParserProcess, ThatClosesItsSocketAndStaysIsEnded) {
-  expect("exec sleep 1000 <&-", "the parser failed on it");
-}
+TEST_F(Hdf5ParserProcess, ThatClosesItsSocketAndStaysIsEnded) { expect("exec sleep 1000 <&-", "it closed its socket"); }
 
 TEST_F(Hdf5ParserProcess, ThatSendsAnUnknownFrameIsRefused) {
   expect(R"(printf '\011\000\000\000\000\000\000\000' >&0)", "unknown kind");
