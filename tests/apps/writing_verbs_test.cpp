@@ -212,7 +212,8 @@ TEST_F(Verbs, OtherFilesOfAFolderAreTold) {
   world.put("/two/config.json", "{}");
   world.put("/two/__2_0.distcp", "");  // A rank without data writes such a file.
   EXPECT_EQ(world.run({"gather", "/two", "-o", "/g.safetensors", "--json"}), 0);
-  EXPECT_THAT(world.out, HasSubstr("\"warnings\": [\"ignored other files in the folder: 'config.json'\"]"));
+  EXPECT_THAT(world.out, HasSubstr("\"warnings\": [\"other files of the folder are not part of the checkpoint, and are "
+                                   "not copied: 'config.json'\"]"));
 }
 
 /// 'a' is a letter in other warnings, which concern other files.
@@ -222,7 +223,8 @@ TEST_F(Verbs, AnotherFileWhoseNameIsPartOfAWarningIsToldToo) {
   world.put("/d/a", "mine");
   EXPECT_EQ(world.run({"gather", "/d", "-o", "/g.safetensors", "--json"}), 0) << world.err;
   EXPECT_THAT(world.out, HasSubstr("ignored __0.metadata and other per-rank metadata because .metadata exists"));
-  EXPECT_THAT(world.out, HasSubstr("ignored other files in the folder: 'a'"));
+  EXPECT_THAT(world.out,
+              HasSubstr("other files of the folder are not part of the checkpoint, and are not copied: 'a'"));
 }
 
 }  // namespace

@@ -38,12 +38,12 @@ class Loaders(ExportTest):
         result = self.export("model", "-o", "out")
         self.assertEqual(names(self.dir / "out"), ["a"])
         self.assertIn("skipped other weights of the folder: 'adapter_model.safetensors', 'consolidated.safetensors', ", warnings(result))
-        self.assertIn("other files of the folder are not read or copied: 'README.md'", warnings(result))
+        self.assertIn("other files of the folder are not part of the checkpoint, and are not copied: 'README.md'", warnings(result))
 
     def test_states_of_a_trainer_are_no_weights(self):
         self.model("optimizer.pt", "rng_state_0.pth", "training_args.bin")
         text = warnings(self.export("model", "-o", "out"))
-        self.assertIn("other files of the folder are not read or copied: 'optimizer.pt', 'rng_state_0.pth', 'training_args.bin'", text)
+        self.assertIn("other files of the folder are not part of the checkpoint, and are not copied: 'optimizer.pt', 'rng_state_0.pth', 'training_args.bin'", text)
         self.assertNotIn("skipped other weights", text)
 
     def test_a_model_without_elements_is_refused(self):
@@ -68,9 +68,9 @@ class Loaders(ExportTest):
         for save in "deepspeed/stage1", "deepspeed/universal_of_stage3", "megatron/dense", "megatron_legacy/dense":
             with self.subTest(save=save):
                 text = warnings(self.export(DATA / save, "-o", "out", "--force"))
-                self.assertNotIn("not read or copied", text)
+                self.assertNotIn("are not part of the checkpoint", text)
         iteration = DATA / "megatron/dense/iter_0000007"
-        self.assertNotIn("not read or copied", warnings(self.export(iteration, "-o", "out", "--force")))
+        self.assertNotIn("are not part of the checkpoint", warnings(self.export(iteration, "-o", "out", "--force")))
         gathered = self.run_it("gather", iteration, "-o", "out.pt", "--objects", "drop")
         self.assertNotIn("metadata.json", gathered.stderr)
         self.assertNotIn("not checked", self.run_it("verify", iteration).stdout)

@@ -117,7 +117,7 @@ class Quantized(ProgramTest):
             result = self.json("export", model, "-o", f"{name}-out")
             self.assertIn(file, result["export"]["copied"])
             self.assertEqual((self.dir / f"{name}-out" / file).read_bytes(), (model / file).read_bytes())
-            self.assertEqual(result["warnings"], ["other files of the folder are not read or copied: 'recipe.yaml'"])
+            self.assertEqual(result["warnings"], ["other files of the folder are not part of the checkpoint, and are not copied: 'recipe.yaml'"])
 
     def test_one_part_of_a_quantized_model_is_judged_by_the_files_beside_it(self):
         part = write(self.dir / "hub/model-00001-of-00002.safetensors", {"a.weight": ("F8_E4M3", [4, 4]), "b.weight": ("F32", [4])})

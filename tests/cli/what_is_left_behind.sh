@@ -25,7 +25,7 @@ mkdir folder
 expect 0 split tied.safetensors -o folder/ckpt --ranks 2
 echo {} >folder/ckpt/config.json
 expect 0 gather folder/ckpt -o g.safetensors
-holds err "ignored other files in the folder: 'config.json'"
+holds err "other files of the folder are not part of the checkpoint, and are not copied: 'config.json'"
 
 # The folder of a run, whose files are in the folder that it names.
 for run in deepspeed/stage2_robin deepspeed/universal_of_stage1 megatron/dense megatron_legacy/dense; do

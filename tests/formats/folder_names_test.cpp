@@ -62,7 +62,7 @@ TEST(CountedSets, AreThoseOfOneBaseCountAndVariant) {
 
 TEST(OthersWarning, NamesThreeAndCountsTheRest) {
   EXPECT_EQ(others_warning({"a", "b", "c", "d", "e", "f", "g"}),
-            "other files of the folder are not read or copied: 'a', 'b', 'c' and 4 more");
+            "other files of the folder are not part of the checkpoint, and are not copied: 'a', 'b', 'c' and 4 more");
 }
 
 }  // namespace

@@ -106,8 +106,9 @@ TEST_F(SafetensorsReaderTest, OtherFilesOfTheFolderAreAWarning) {
   put("/d/a.safetensors", file_with({"a"}));
   put("/d/config.json", "{}");
   put("/d/.gitattributes", "");
-  EXPECT_THAT(open({"/d"})->catalog().warnings,
-              ElementsAre("other files of the folder are not read or copied: 'config.json'"));
+  EXPECT_THAT(
+      open({"/d"})->catalog().warnings,
+      ElementsAre("other files of the folder are not part of the checkpoint, and are not copied: 'config.json'"));
 }
 
 TEST_F(SafetensorsReaderTest, APartThatTheOthersCountMustBeThereAlsoWithoutIndex) {

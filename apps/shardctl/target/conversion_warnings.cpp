@@ -68,8 +68,7 @@ std::string other_files(const Session& session, const OpenSource& source) {
   std::erase_if(others, [&](const std::string& name) {
     return std::ranges::any_of(catalog.warnings, [&](const std::string& each) { return mentions(each, name); });
   });
-  if (others.empty()) return {};
-  return fmt::format("ignored other files in the folder: {}", first_names(others));
+  return others.empty() ? std::string() : hf_index::others_warning(others);
 }
 
 }  // namespace

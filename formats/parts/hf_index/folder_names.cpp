@@ -19,7 +19,7 @@ namespace shard::hf_index {
 
 namespace {
 
-constexpr std::string_view kOthers = "other files of the folder are not read or copied";
+constexpr std::string_view kOthers = "other files of the folder are not part of the checkpoint, and are not copied";
 using SetKey = std::tuple<std::string_view, std::string_view, std::string_view>;
 
 /// Equal for the parts of one set: everything in their names but their numbers.

@@ -44,7 +44,7 @@ struct WholeSet {
 WholeSet whole_set_beside(const std::vector<std::string>& names, const std::vector<std::string>& listed,
                           std::string_view single, std::string_view suffix);
 
-/// The warning about files of the folder that are not read.
+/// The warning about files of the folder that are not in the catalog. A config among them may have been read.
 std::string others_warning(const std::vector<std::string>& names);
 /// True for a warning of others_warning.
 bool is_others_warning(std::string_view warning);
