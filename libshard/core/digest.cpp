@@ -5,6 +5,7 @@
 #include <xxhash.h>
 #include <zlib.h>
 
+#include <algorithm>
 #include <array>
 #include <new>
 #ifdef __x86_64__
@@ -42,6 +43,17 @@ void release_upper_halves() {}
 // folds the data by carry-less multiplications (Gopal et al., Intel 2009), and gives the same value as zlib.
 std::uint32_t crc32(std::span<const std::byte> data, std::uint32_t crc) {
   crc = crc32_gzip_refl(crc, reinterpret_cast<const unsigned char*>(data.data()), data.size());
+  release_upper_halves();
+  return crc;
+}
+
+std::uint32_t crc32c(std::span<const std::byte> data, std::uint32_t crc) {
+  constexpr std::size_t kMost = 1 << 30;  // ISA-L takes an int.
+  for (std::span<const std::byte> part; !data.empty(); data = data.subspan(part.size())) {
+    part = data.first(std::min(kMost, data.size()));
+    auto* const bytes = const_cast<unsigned char*>(reinterpret_cast<const unsigned char*>(part.data()));  // Only read.
+    crc = ~crc32_iscsi(bytes, static_cast<int>(part.size()), ~crc);
+  }
   release_upper_halves();
   return crc;
 }

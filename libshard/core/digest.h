@@ -1,4 +1,5 @@
-/// \file Hashes: CRC-32 (zip), XXH3-128 and SHA-256 (digests). Thin wrappers of ISA-L, zlib, libxxhash and OpenSSL.
+/// \file Hashes: CRC-32 (zip), CRC-32C (stores), XXH3-128, SHA-256. Thin wrappers of ISA-L, zlib, libxxhash and
+/// OpenSSL.
 #pragma once
 
 #include <cstddef>
@@ -12,6 +13,8 @@ namespace shard {
 
 /// CRC-32 (IEEE, as in zip), continued from `crc`.
 std::uint32_t crc32(std::span<const std::byte> data, std::uint32_t crc = 0);
+/// CRC-32C (Castagnoli), continued from `crc`.
+std::uint32_t crc32c(std::span<const std::byte> data, std::uint32_t crc = 0);
 /// CRC-32 of A followed by B, from those of A and B and B's length.
 std::uint32_t crc32_combine(std::uint32_t crc_a, std::uint32_t crc_b, std::int64_t bytes_b);
 

@@ -43,12 +43,6 @@ constexpr unsigned long long kSseAndAvx = 0x6, kAvx512 = 0xE6;
 
 }  // namespace
 
-bool has_sse42() {
-  constexpr unsigned kSse42 = 1U << 20;
-  static const bool found = (features(1).c & kSse42) != 0;
-  return found;
-}
-
 bool has_avx() {
   constexpr unsigned kBoth = 1U << 27 | 1U << 28;  // The instruction that `keeps` uses, and AVX.
   static const bool found = (features(1).c & kBoth) == kBoth && keeps(kSseAndAvx);
@@ -75,7 +69,6 @@ bool has_avx512_bfloat16() {
   return found;
 }
 #else
-bool has_sse42() { return false; }
 bool has_avx() { return false; }
 bool has_avx2() { return false; }
 bool has_fma() { return false; }

@@ -5,7 +5,6 @@
 namespace shard {
 
 int usable_processors();  ///< The number that this process may use, at least 1.
-bool has_sse42();         ///< False on architectures other than x86-64.
 bool has_avx();           ///< False on architectures other than x86-64.
 bool has_avx2();          ///< False on architectures other than x86-64.
 bool has_fma();           ///< AVX2 and fused multiply-adds. False on architectures other than x86-64.

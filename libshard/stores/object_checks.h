@@ -9,9 +9,7 @@
 
 namespace shard {
 
-/// CRC-32C (Castagnoli), continued from `crc`.
-std::uint32_t crc32c(std::span<const std::byte> data, std::uint32_t crc = 0);
-/// The four bytes, highest first, in base64.
+/// The four bytes of a CRC-32C, highest first, in base64.
 std::string crc32c_text(std::uint32_t crc);
 /// In lower-case hexadecimal; empty if this machine does not permit MD5. It only identifies parts.
 std::string md5_hex(std::span<const std::byte> data);

@@ -10,11 +10,11 @@
 #include <string_view>
 #include <utility>
 
+#include "libshard/core/digest.h"
 #include "libshard/core/error.h"
 #include "libshard/core/parallel.h"
 #include "libshard/core/split.h"
 #include "libshard/io/url_path.h"
-#include "libshard/stores/object_checks.h"
 #include "libshard/stores/object_part.h"
 #include "libshard/stores/part_layout.h"
 #include "libshard/stores/upload_lock.h"

@@ -9,7 +9,6 @@
 
 #include "libshard/core/digest.h"
 #include "libshard/core/random_bytes.h"
-#include "libshard/stores/object_checks.h"
 
 namespace shard {
 

@@ -6,6 +6,7 @@
 #include <array>
 #include <cstring>
 
+#include "libshard/core/digest.h"
 #include "libshard/core/error.h"
 #include "libshard/core/parallel.h"
 #include "libshard/io/source_store.h"

@@ -27,6 +27,12 @@ TEST(Crc32Combine, JoinsTwoHalves) {
   EXPECT_EQ(crc32_combine(crc32(bytes("1234")), crc32(bytes("56789")), 5), 0xCBF43926U);
 }
 
+TEST(Crc32c, HasKnownValues) {
+  EXPECT_EQ(crc32c(bytes("123456789")), 0xe3069283U);
+  EXPECT_EQ(crc32c(bytes("56789"), crc32c(bytes("1234"))), 0xe3069283U);
+  EXPECT_EQ(crc32c(bytes(std::string(32, '\0'))), 0x8a9136aaU);  // RFC 3720.
+}
+
 TEST(Crc32Combine, WithNothingChangesNothing) { EXPECT_EQ(crc32_combine(0xCBF43926U, crc32({}), 0), 0xCBF43926U); }
 
 TEST(Hasher, Sha256OfAbc) {

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "libshard/core/digest.h"
 #include "libshard/core/error.h"
 #include "libshard/stores/object_checks.h"
 #include "libshard/stores/object_store.h"

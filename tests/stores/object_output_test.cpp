@@ -410,8 +410,6 @@ TEST(UploadNotes, AreReadAsWritten) {
 }
 
 TEST(ObjectChecks, HaveKnownValues) {
-  EXPECT_EQ(crc32c(test::as_span("123456789")), 0xe3069283U);
-  EXPECT_EQ(crc32c(test::as_span("56789"), crc32c(test::as_span("1234"))), 0xe3069283U);
   EXPECT_EQ(crc32c_text(0xe3069283U), "4waSgw==");
   EXPECT_EQ(md5_hex({}), "d41d8cd98f00b204e9800998ecf8427e");
 }
