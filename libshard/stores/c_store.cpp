@@ -1,7 +1,5 @@
 #include "libshard/stores/c_store.h"
 
-#include "libshard/io/paths.h"
-#include "libshard/io/url_path.h"
 #include "libshard/stores/url_store.h"
 
 namespace shard {
@@ -173,10 +171,6 @@ class ImportedStore final : public UrlFiles {
     CFile made{};
     call(plain_.functions->open, plain_.store, plain_text(path), &made);
     return std::make_unique<ImportedFile>(*plain_.functions, made, path);
-  }
-  std::unique_ptr<RandomReader> open_below(const std::string& folder, const std::string& relative) const override {
-    static_cast<void>(parts_below(folder, relative));
-    return open(join_path(folder, relative));
   }
   ObjectAnswer ask(const ObjectRequest& request) const override {
     const Bytes asked = to_message(request);

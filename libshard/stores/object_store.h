@@ -4,11 +4,13 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "libshard/io/paths.h"
 #include "libshard/io/source_store.h"
 #include "libshard/io/url_path.h"
 
@@ -103,6 +105,13 @@ inline bool is_copied_by_store(std::string_view from, std::string_view to) {
 }
 
 /// A store of URLs, which reads files, and writes objects if the place supports that.
-class UrlFiles : public SourceStore, public ObjectStore {};
+class UrlFiles : public SourceStore, public ObjectStore {
+ public:
+  /// URLs have no links, so the check of the name suffices.
+  std::unique_ptr<RandomReader> open_below(const std::string& folder, const std::string& relative) const final {
+    static_cast<void>(parts_below(folder, relative));
+    return open(join_path(folder, relative));
+  }
+};
 
 }  // namespace shard

@@ -1,4 +1,5 @@
-// A RemoteStore is a SourceStore like any other, also through the functions of a plug-in. serve.py runs these tests.
+// The store of URLs is a SourceStore like any other, also through the functions of a plug-in. serve.py runs these
+// tests.
 #include "libshard/stores/remote/remote_store.h"
 
 #include <gmock/gmock.h>
@@ -33,7 +34,7 @@ std::unique_ptr<SourceStore> open_store(const StoreListener& listener, const Htt
   };
   StoreRequest request;
   request.endpoint = served("SHARD_STORE_URL");
-  return from_c(to_c(std::make_unique<RemoteStore>(request, listener, environment, limits)));
+  return from_c(to_c(remote_store(request, listener, environment, limits)));
 }
 
 class RemoteFiles : public ::testing::Test {

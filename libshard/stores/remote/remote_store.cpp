@@ -12,8 +12,6 @@
 
 #include "libshard/core/bytes.h"
 #include "libshard/core/digest.h"
-#include "libshard/io/paths.h"
-#include "libshard/io/url_path.h"
 #include "libshard/stores/remote/block_cache.h"
 #include "libshard/stores/remote/json_answer.h"
 #include "libshard/stores/remote/url.h"
@@ -315,23 +313,75 @@ class RemoteReader final : public RandomReader {
   BlockCache& cache_;
 };
 
-}  // namespace
+class RemoteStore final : public UrlFiles {
+ public:
+  RemoteStore(const StoreRequest& request, const StoreListener& listener, Environment environment,
+              const HttpLimits& limits)
+      : request_(request),
+        listener_(listener),
+        environment_(std::move(environment)),
+        transport_(limits, listener_),
+        cache_(request.memory_bytes, request.connections, request.readers) {}
+  RemoteStore(const RemoteStore&) = delete;
+  RemoteStore& operator=(const RemoteStore&) = delete;
+  ~RemoteStore() override { transport_.close(); }
 
-struct RemoteStore::Impl {
-  Impl(const StoreRequest& asked, const StoreListener& heard, Environment variables, const HttpLimits& limits)
-      : request(asked),
-        listener(heard),
-        environment(std::move(variables)),
-        transport(limits, listener),
-        cache(asked.memory_bytes, asked.connections, asked.readers) {}
+  FileStatus status(const std::string& path) const override {
+    const auto [files, key] = locate(path);
+    const PlaceFiles::Found found = files.look(key);
+    FileStatus status;
+    status.kind = found.kind;
+    if (found.file == nullptr) return status;
+    status.bytes = found.file->object.bytes;
+    status.device = found.file->identity.device;
+    status.inode = found.file->identity.inode;
+    return status;
+  }
 
+  std::vector<std::string> list(const std::string& folder) const override {
+    const auto [files, key] = locate(folder);
+    return files.names_in(key);
+  }
+
+  std::unique_ptr<RandomReader> open(const std::string& path) const override {
+    const auto [files, key] = locate(path);
+    const PlaceFiles::Found found = files.look(key);
+    if (found.kind != FileKind::kFile) {
+      throw Error(ErrorCode::kNotFound, found.kind == FileKind::kFolder ? "cannot open: it is a folder, not a file"
+                                                                        : "cannot open: no such file")
+          .in_file(path)
+          .of_kind(FindingKind::kMissingFile);
+    }
+    files.read_heads_after(key);
+    return std::make_unique<RemoteReader>(found.file, cache_, path);
+  }
+
+  ObjectAnswer ask(const ObjectRequest& request) const override {
+    const auto [files, key] = locate(request.url);
+    if (request.act != ObjectAct::kCopy || !request.etag.empty()) return change_objects(files.place(), key, request);
+    if (!is_copied_by_store(request.from, request.url)) return {.outcome = ObjectOutcome::kCannot};
+    const auto [source, source_key] = locate(request.from);
+    const PlaceFiles::Found found = source.look(source_key);
+    if (found.kind != FileKind::kFile) return {.outcome = ObjectOutcome::kRefused};
+    ObjectRequest pinned = request;
+    pinned.from = source.place().url_of(source_key);
+    pinned.etag = found.file->object.etag;
+    if (pinned.etag.empty() || pinned.etag.starts_with("W/")) return {.outcome = ObjectOutcome::kCannot};
+    ObjectAnswer answer = change_objects(files.place(), key, pinned);
+    if (answer.outcome == ObjectOutcome::kDone) {
+      cache_.expect_no_reads(found.file->content, request.begin, request.end);
+    }
+    return answer;
+  }
+
+ private:
   struct Location {
     PlaceFiles& files;
     std::string key;
   };
 
   /// The place of a URL, which is opened the first time.
-  Location locate(const std::string& path) {
+  Location locate(const std::string& path) const {
     Url url = parse_url(path);
     std::string revision;
     if (url.scheme == "hf") {
@@ -342,86 +392,34 @@ struct RemoteStore::Impl {
       revision = url.authority.substr(std::min(at + 1, url.authority.size()));
       url.authority.resize(at);
     }
-    const std::scoped_lock lock(mutex);
-    std::unique_ptr<PlaceFiles>& files = places[fmt::format("{}://{}@{}", url.scheme, url.authority, revision)];
-    if (files == nullptr) files = std::make_unique<PlaceFiles>(open_place(url, revision), cache);
+    const std::scoped_lock lock(mutex_);
+    std::unique_ptr<PlaceFiles>& files = places_[fmt::format("{}://{}@{}", url.scheme, url.authority, revision)];
+    if (files == nullptr) files = std::make_unique<PlaceFiles>(open_place(url, revision), cache_);
     return {*files, url.path};
   }
 
-  std::unique_ptr<Place> open_place(const Url& url, const std::string& revision) {
-    if (url.scheme == "hf") return open_hub(transport, request, environment, url.authority, revision);
+  std::unique_ptr<Place> open_place(const Url& url, const std::string& revision) const {
+    if (url.scheme == "hf") return open_hub(transport_, request_, environment_, url.authority, revision);
     if (url.scheme == "s3" || url.scheme == "gs") {
-      return open_bucket(transport, request, environment, url.scheme, url.authority);
+      return open_bucket(transport_, request_, environment_, url.scheme, url.authority);
     }
-    return open_web(transport, url.scheme, url.authority);
+    return open_web(transport_, url.scheme, url.authority);
   }
 
-  const StoreRequest request;
-  const StoreListener listener;
-  const Environment environment;
-  Transport transport;
-  std::mutex mutex;
-  std::map<std::string, std::unique_ptr<PlaceFiles>> places;
-  BlockCache cache;  ///< Ends its threads first, which use the places.
+  const StoreRequest request_;
+  const StoreListener listener_;
+  const Environment environment_;
+  mutable Transport transport_;
+  mutable std::mutex mutex_;
+  mutable std::map<std::string, std::unique_ptr<PlaceFiles>> places_;
+  mutable BlockCache cache_;  ///< Ends its threads first, which use the places.
 };
 
-RemoteStore::RemoteStore(const StoreRequest& request, const StoreListener& listener, Environment environment,
-                         const HttpLimits& limits)
-    : impl_(std::make_unique<Impl>(request, listener, std::move(environment), limits)) {}
+}  // namespace
 
-RemoteStore::~RemoteStore() { impl_->transport.close(); }
-
-FileStatus RemoteStore::status(const std::string& path) const {
-  const auto [files, key] = impl_->locate(path);
-  const PlaceFiles::Found found = files.look(key);
-  FileStatus status;
-  status.kind = found.kind;
-  if (found.file == nullptr) return status;
-  status.bytes = found.file->object.bytes;
-  status.device = found.file->identity.device;
-  status.inode = found.file->identity.inode;
-  return status;
-}
-
-std::vector<std::string> RemoteStore::list(const std::string& folder) const {
-  const auto [files, key] = impl_->locate(folder);
-  return files.names_in(key);
-}
-
-std::unique_ptr<RandomReader> RemoteStore::open(const std::string& path) const {
-  const auto [files, key] = impl_->locate(path);
-  const PlaceFiles::Found found = files.look(key);
-  if (found.kind != FileKind::kFile) {
-    throw Error(ErrorCode::kNotFound, found.kind == FileKind::kFolder ? "cannot open: it is a folder, not a file"
-                                                                      : "cannot open: no such file")
-        .in_file(path)
-        .of_kind(FindingKind::kMissingFile);
-  }
-  files.read_heads_after(key);
-  return std::make_unique<RemoteReader>(found.file, impl_->cache, path);
-}
-
-std::unique_ptr<RandomReader> RemoteStore::open_below(const std::string& folder, const std::string& relative) const {
-  static_cast<void>(parts_below(folder, relative));
-  return open(join_path(folder, relative));
-}
-
-ObjectAnswer RemoteStore::ask(const ObjectRequest& request) const {
-  const auto [files, key] = impl_->locate(request.url);
-  if (request.act != ObjectAct::kCopy || !request.etag.empty()) return change_objects(files.place(), key, request);
-  if (!is_copied_by_store(request.from, request.url)) return {.outcome = ObjectOutcome::kCannot};
-  const auto [source, source_key] = impl_->locate(request.from);
-  const PlaceFiles::Found found = source.look(source_key);
-  if (found.kind != FileKind::kFile) return {.outcome = ObjectOutcome::kRefused};
-  ObjectRequest pinned = request;
-  pinned.from = source.place().url_of(source_key);
-  pinned.etag = found.file->object.etag;
-  if (pinned.etag.empty() || pinned.etag.starts_with("W/")) return {.outcome = ObjectOutcome::kCannot};
-  ObjectAnswer answer = change_objects(files.place(), key, pinned);
-  if (answer.outcome == ObjectOutcome::kDone) {
-    impl_->cache.expect_no_reads(found.file->content, request.begin, request.end);
-  }
-  return answer;
+std::unique_ptr<UrlFiles> remote_store(const StoreRequest& request, const StoreListener& listener,
+                                       Environment environment, const HttpLimits& limits) {
+  return std::make_unique<RemoteStore>(request, listener, std::move(environment), limits);
 }
 
 }  // namespace shard::stores
