@@ -5,12 +5,13 @@
 
 namespace shard {
 
-Operand::Operand(Readers readers, const Leaf& leaf)
-    : catalog_(readers[leaf.reader]->catalog()),
-      tensor_(catalog_.tensors[leaf.tensor]),
+Operand::Operand(const Reader& reader, std::uint32_t tensor, std::int64_t memory_bytes)
+    : catalog_(reader.catalog()),
+      tensor_(catalog_.tensors[tensor]),
       elements_(checked_numel(tensor_.shape)),
       element_bytes_(element_bytes(tensor_.dtype)),
-      reader_(catalog_, *readers[leaf.reader], leaf.tensor, progress_, throwing_findings(), &pool_) {}
+      pool_(memory_bytes),
+      reader_(catalog_, reader, tensor, progress_, throwing_findings(), &pool_) {}
 
 std::span<const std::byte> Operand::read(std::int64_t begin, std::int64_t end) {
   if (begin < begin_ || end > end_) {

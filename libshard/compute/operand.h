@@ -19,7 +19,9 @@ namespace shard {
 /// The last range is kept, so that overlapping reads do not read bytes again. Threads: one per object.
 class Operand {
  public:
-  Operand(Readers readers, const Leaf& leaf);
+  /// \param memory_bytes  used only if the tensor is stored in a permuted order
+  Operand(const Reader& reader, std::uint32_t tensor, std::int64_t memory_bytes = 4 << 20);
+  Operand(Readers readers, const Leaf& leaf) : Operand(*readers[leaf.reader], leaf.tensor) {}
 
   const Tensor& tensor() const { return tensor_; }
   DType dtype() const { return tensor_.dtype; }
@@ -36,7 +38,7 @@ class Operand {
   const Tensor& tensor_;
   std::int64_t elements_, element_bytes_;
   Progress progress_;
-  BufferPool pool_{4 << 20};  ///< Used only if the tensor is stored in a permuted order.
+  BufferPool pool_;
   TensorReader reader_;
   std::int64_t begin_ = 0, end_ = 0;  ///< Elements in kept_.
   std::vector<std::byte> kept_;

@@ -9,12 +9,12 @@
 
 #include "libshard/compute/computed_reader.h"
 #include "libshard/compute/find_formulas.h"
+#include "libshard/compute/operand.h"
 #include "libshard/compute/unpack.h"
 #include "libshard/core/checked.h"
 #include "libshard/core/error.h"
 #include "libshard/core/sort_unique.h"
 #include "libshard/exec/cast.h"
-#include "libshard/exec/tensor_reader.h"
 
 namespace shard {
 
@@ -199,35 +199,11 @@ class Counter {
   PackedCounts counts_;
 };
 
-/// The elements of one tensor of a reader.
-class Elements {
- public:
-  Elements(const Reader& reader, std::uint32_t tensor, std::int64_t memory_bytes)
-      : tensor_(reader.catalog().tensors[tensor]),
-        pool_(memory_bytes),
-        reader_(reader.catalog(), reader, tensor, progress_, throwing_findings(), &pool_) {}
-  /// The elements [begin, end) in float32.
-  std::span<const float> read(std::int64_t begin, std::int64_t end) {
-    stored_.resize(static_cast<std::size_t>(checked_bytes(end - begin, tensor_.dtype)));
-    reader_.read(begin, end, stored_);
-    floats_.resize(static_cast<std::size_t>(end - begin));
-    cast(tensor_.dtype, stored_, DType::kFloat32, std::as_writable_bytes(std::span(floats_)));
-    return floats_;
-  }
-
- private:
-  const Tensor& tensor_;
-  Progress progress_;
-  BufferPool pool_;
-  TensorReader reader_;
-  std::vector<std::byte> stored_;
-  std::vector<float> floats_;
-};
-
 std::vector<float> floats_of(const Reader& source, const Leaf& leaf) {
-  Elements elements(source, leaf.tensor, 1 << 20);
-  const std::span<const float> all = elements.read(0, checked_numel(source.catalog().tensors[leaf.tensor].shape));
-  return {all.begin(), all.end()};
+  Operand operand(source, leaf.tensor, 1 << 20);
+  std::vector<float> all(static_cast<std::size_t>(operand.elements()));
+  operand.read_floats(0, all);
+  return all;
 }
 
 /// The group of each row or column; empty if groups are blocks of the grid.
@@ -311,13 +287,16 @@ PackedCounts PackAgain::compare(std::size_t index, const Reader& plain, std::uin
   const Cells cells(formula, codes, groups);
   Counter counter(numbers, cells);
   const std::int64_t memory = std::max<std::int64_t>(1 << 20, max_memory_bytes / 3);
-  Elements values(*computed_, values_[index], memory), scales(*computed_, scales_[index], memory),
+  Operand values(*computed_, values_[index], memory), scales(*computed_, scales_[index], memory),
       found(plain, tensor, memory);
+  std::vector<float> value, scale, weight;
   for (std::int64_t begin = 0; begin < elements; begin += kBlock) {
     check_stop(stop);
-    const std::int64_t end = std::min(elements, begin + kBlock);
-    const std::span<const float> value = values.read(begin, end);
-    counter.add(begin, value, scales.read(begin, end), found.read(begin, end));
+    for (auto [from, to] : {std::pair(&values, &value), std::pair(&scales, &scale), std::pair(&found, &weight)}) {
+      to->resize(static_cast<std::size_t>(std::min(elements - begin, kBlock)));
+      from->read_floats(begin, *to);
+    }
+    counter.add(begin, value, scale, weight);
   }
   return counter.finish();
 }
