@@ -17,16 +17,12 @@ void write_group(JsonWriter& json, const RankGroup& group) {
 }  // namespace
 
 void write_files(JsonWriter& json, std::span<const File> files, std::span<const std::optional<RankGroup>> groups) {
-  json.key("files"), json.begin_array();
-  for (std::size_t i = 0; i < files.size(); ++i) {
-    json.line(2);
-    json.begin_object();
-    json.key("path"), json.string(files[i].path);
-    json.key("bytes"), json.number(files[i].bytes);
+  json.key("files"), json.object_lines(2, files, [&](const File& file) {
+    json.key("path"), json.string(file.path);
+    json.key("bytes"), json.number(file.bytes);
+    const auto i = static_cast<std::size_t>(&file - files.data());
     if (i < groups.size() && groups[i]) write_group(json, *groups[i]);
-    json.end_object();
-  }
-  json.end_array();
+  });
 }
 
 void write_libraries(JsonWriter& json) {

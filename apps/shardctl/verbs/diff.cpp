@@ -155,12 +155,9 @@ void list_some(TextSink& sink, const List& list, std::size_t limit, const char* 
   if (list.size() > limit) sink.line(fmt::format("... {} more: {}", list.size() - limit, what));
 }
 
-template <class List, class Print>
-void json_list(JsonWriter& json, std::string_view name, const List& list, std::size_t limit, const Print& print) {
-  json.line(1);
-  json.key(name), json.begin_array();
-  for (std::size_t i = 0; i < std::min(list.size(), limit); ++i) print(list[i]);
-  json.end_array();
+template <class List>
+auto first_of(const List& list, std::size_t limit) {
+  return std::span(list).first(std::min(list.size(), limit));
 }
 
 void optional_real(JsonWriter& json, std::string_view name, const std::optional<double>& value) {
@@ -175,7 +172,6 @@ void write_histogram(JsonWriter& json, std::string_view name, const Histogram& h
 }
 
 void write_values(JsonWriter& json, const TensorPair& pair, Dims shape) {
-  json.begin_object();
   json.key("name"), json.string(pair.a->name);
   json.key("elements"), json.number(pair.values.elements);
   json.key("differing"), json.number(pair.values.differing);
@@ -187,7 +183,6 @@ void write_values(JsonWriter& json, const TensorPair& pair, Dims shape) {
   json.key("shape"), json.numbers(shape);
   write_histogram(json, "abs_histogram", pair.values.abs);
   write_histogram(json, "ulp_histogram", pair.values.ulp);
-  json.end_object();
 }
 
 void write_side(JsonWriter& json, std::string_view side, const Catalog& catalog, const SelectedObject* object) {
@@ -251,27 +246,29 @@ void write_difference(JsonWriter& json, const Compared& compared) {
     json.key("b"), json.string(compared.b.label);
     json.key("tensor_count"), json.number(difference.tensors);
     write_counts(json, difference);
-    const auto write_name = [&](const SelectedTensor* tensor) { json.string(tensor->name); };
-    json_list(json, "only_in_a", difference.only_in_a, compared.limit, write_name);
-    json_list(json, "only_in_b", difference.only_in_b, compared.limit, write_name);
-    json_list(json, "dtype", difference.dtype, compared.limit, [&](const TensorPair& pair) {
-      json.begin_object();
+    const auto names = [&](std::string_view key, const std::vector<const SelectedTensor*>& list) {
+      json.line(1);
+      json.key(key), json.list(first_of(list, compared.limit), [&](const auto* each) { json.string(each->name); });
+    };
+    const auto objects = [&](std::string_view key, const auto& list, const auto& write) {
+      json.line(1);
+      json.key(key), json.objects(first_of(list, compared.limit), write);
+    };
+    names("only_in_a", difference.only_in_a);
+    names("only_in_b", difference.only_in_b);
+    objects("dtype", difference.dtype, [&](const TensorPair& pair) {
       json.key("name"), json.string(pair.a->name);
       json.key("a"), json.string(dtype_name(pair.a->dtype));
       json.key("b"), json.string(dtype_name(pair.b->dtype));
-      json.end_object();
     });
-    json_list(json, "shape", difference.shape, compared.limit, [&](const TensorPair& pair) {
-      json.begin_object();
+    objects("shape", difference.shape, [&](const TensorPair& pair) {
       json.key("name"), json.string(pair.a->name);
       json.key("a"), json.numbers(shape_in(a, *pair.a));
       json.key("b"), json.numbers(shape_in(b, *pair.b));
-      json.end_object();
     });
-    json_list(json, "values", difference.values, compared.limit,
-              [&](const TensorPair& pair) { write_values(json, pair, shape_in(a, *pair.a)); });
-    json_list(json, "objects", difference.objects, compared.limit, [&](const ObjectPair& pair) {
-      json.begin_object();
+    objects("values", difference.values,
+            [&](const TensorPair& pair) { write_values(json, pair, shape_in(a, *pair.a)); });
+    objects("objects", difference.objects, [&](const ObjectPair& pair) {
       json.key("name"), json.string(pair.a != nullptr ? pair.a->name : pair.b->name);
       write_side(json, "a", a, pair.a);
       write_side(json, "b", b, pair.b);
@@ -279,7 +276,6 @@ void write_difference(JsonWriter& json, const Compared& compared) {
         json.key("form_a"), json.string(form);
         json.key("form_b"), json.string(form_text(a, b, pair, false));
       }
-      json.end_object();
     });
   });
 }

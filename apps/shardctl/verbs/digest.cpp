@@ -36,18 +36,12 @@ void print_json(Session& session, const std::string& algorithm, const Catalog& c
   json.document("shardctl.digest/1", [&] {
     json.key("algorithm"), json.string(algorithm);
     json.key("checkpoint"), json.string(checkpoint);
-    json.key("tensors"), json.begin_array();
-    for (std::size_t i = 0; i < digests.size(); ++i) {
-      const SelectedTensor& tensor = selection.tensors[i];
-      json.line(2);
-      json.begin_object();
+    json.key("tensors"), json.object_lines(2, selection.tensors, [&](const SelectedTensor& tensor) {
       json.key("name"), json.string(tensor.name);
       json.key("dtype"), json.string(dtype_name(tensor.dtype));
       json.key("shape"), json.numbers(catalog.tensors[tensor.source].shape);
-      json.key("digest"), json.string(digests[i]);
-      json.end_object();
-    }
-    json.end_array();
+      json.key("digest"), json.string(digests[static_cast<std::size_t>(&tensor - selection.tensors.data())]);
+    });
   });
 }
 
