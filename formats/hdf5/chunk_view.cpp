@@ -21,11 +21,7 @@ namespace {
 /// Decoded by the first read, then kept.
 class SmallChunk final : public RandomReader {
  public:
-  explicit SmallChunk(const FilteredChunk& chunk)
-      : chunk_(chunk), filters_(chunk.filters.begin(), chunk.filters.end()) {
-    name_ = chunk.file->name();
-    chunk_.filters = filters_;
-  }
+  explicit SmallChunk(const FilteredChunk& chunk) : chunk_(chunk) { name_ = chunk.file->name(); }
   std::int64_t size() const override { return chunk_.bytes; }
   /// Counted from the start, because a view is made to be read.
   std::int64_t held_bytes() const override { return chunk_.bytes; }
@@ -38,7 +34,7 @@ class SmallChunk final : public RandomReader {
 
  private:
   void decode() const try {
-    const std::vector<FilterStep> steps = steps_to_undo(filters_, chunk_.place, chunk_.bytes, chunk_.shown);
+    const std::vector<FilterStep> steps = steps_to_undo(chunk_.filters, chunk_.place, chunk_.bytes, chunk_.shown);
     Bytes stored(chunk_.place.bytes);
     chunk_.file->read_at(chunk_.place.offset, stored.span());
     bytes_ = undo(steps, std::move(stored), chunk_.shown);
@@ -47,8 +43,7 @@ class SmallChunk final : public RandomReader {
     throw;
   }
 
-  FilteredChunk chunk_;
-  const std::vector<Filter> filters_;
+  const FilteredChunk chunk_;
   mutable std::once_flag decoded_;
   mutable Bytes bytes_;
 };
@@ -81,20 +76,6 @@ class Constant final : public RandomReader {
   std::vector<std::byte> fill_;  ///< A single zero if none was given.
   std::int64_t bytes_;
 };
-
-}  // namespace
-
-std::shared_ptr<const RandomReader> decoded_chunk(const FilteredChunk& chunk) {
-  if (chunk.bytes <= kWholeChunk) return std::make_shared<SmallChunk>(chunk);
-  return large_chunk(chunk);
-}
-
-std::shared_ptr<const RandomReader> constant_view(std::span<const std::byte> fill, std::int64_t bytes,
-                                                  std::string name) {
-  return std::make_shared<Constant>(fill, bytes, std::move(name));
-}
-
-namespace {
 
 using Input = std::shared_ptr<const RandomReader>;
 using decoded_view::check_within;
@@ -248,11 +229,7 @@ Stage unshuffled(const Stage& stage, std::uint32_t width, const std::string& sho
 
 class LargeChunk final : public RandomReader {
  public:
-  explicit LargeChunk(const FilteredChunk& chunk)
-      : chunk_(chunk), filters_(chunk.filters.begin(), chunk.filters.end()) {
-    name_ = chunk.file->name();
-    chunk_.filters = filters_;
-  }
+  explicit LargeChunk(const FilteredChunk& chunk) : chunk_(chunk) { name_ = chunk.file->name(); }
   std::int64_t size() const override { return chunk_.bytes; }
   std::unique_lock<std::mutex> turn() const override { return std::unique_lock(turn_); }
   std::int64_t held_bytes() const override { return opened_ ? bytes_->held_bytes() : 0; }
@@ -272,7 +249,7 @@ class LargeChunk final : public RandomReader {
  private:
   Input open() const {
     Stage stage{decoded_view::as_elements(chunk_.file, chunk_.place.offset, chunk_.place.bytes, {})};
-    for (const FilterStep& step : steps_to_undo(filters_, chunk_.place, chunk_.bytes, chunk_.shown)) {
+    for (const FilterStep& step : steps_to_undo(chunk_.filters, chunk_.place, chunk_.bytes, chunk_.shown)) {
       switch (step.filter.kind) {
         case FilterKind::kDeflate:
           stage = decompressed(stage, step, decoded_view::Codec::kZlib, chunk_.shown);
@@ -291,8 +268,7 @@ class LargeChunk final : public RandomReader {
     return stage.bytes;
   }
 
-  FilteredChunk chunk_;
-  const std::vector<Filter> filters_;
+  const FilteredChunk chunk_;
   mutable std::mutex turn_;
   mutable std::once_flag begun_;
   mutable std::atomic<bool> opened_{false};
@@ -300,6 +276,16 @@ class LargeChunk final : public RandomReader {
 };
 
 }  // namespace
+
+std::shared_ptr<const RandomReader> decoded_chunk(const FilteredChunk& chunk) {
+  if (chunk.bytes <= kWholeChunk) return std::make_shared<SmallChunk>(chunk);
+  return large_chunk(chunk);
+}
+
+std::shared_ptr<const RandomReader> constant_view(std::span<const std::byte> fill, std::int64_t bytes,
+                                                  std::string name) {
+  return std::make_shared<Constant>(fill, bytes, std::move(name));
+}
 
 std::shared_ptr<const RandomReader> large_chunk(const FilteredChunk& chunk) {
   return std::make_shared<LargeChunk>(chunk);

@@ -6,6 +6,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "formats/hdf5/described.h"
 #include "libshard/io/source_store.h"
@@ -17,7 +18,7 @@ struct FilteredChunk {
   std::shared_ptr<const RandomReader> file;
   ChunkPlace place{};
   std::int64_t bytes = 0;  ///< The size of its elements: the whole chunk's shape, even at an edge.
-  std::span<const Filter> filters{};
+  std::vector<Filter> filters{};
   std::string shown{};  ///< "chunk (3, 0) of dataset /w", for messages.
 };
 
@@ -34,8 +35,7 @@ inline constexpr std::int64_t kWholeChunk = 4 << 20;
 /// \throws Error kCorruption (kind crc_mismatch, bad_header, truncated)  from read_at, with the chunk's name: a
 ///   checksum differs; the bytes are not a zlib stream; it decodes to more or fewer bytes; bytes follow it.
 /// \throws Error kUnsupported  from read_at: a larger chunk with shuffled elements of more than 64 bytes.
-/// Ownership: `filters` are copied. Threads: safe. Memory: up to 40 MiB for a larger chunk; three times its size while
-/// a small chunk is decoded.
+/// Threads: safe. Memory: up to 40 MiB for a larger chunk; three times its size while a small chunk is decoded.
 std::shared_ptr<const RandomReader> decoded_chunk(const FilteredChunk& chunk);
 
 /// `bytes` bytes that repeat the element `fill`; zeros if `fill` is empty.

@@ -33,7 +33,7 @@ std::shared_ptr<const RandomReader> make_view(const StoredView& view, std::int64
       stored = decoded_chunk({.file = file,
                               .place = view.place,
                               .bytes = bytes,
-                              .filters = view.filters,
+                              .filters = {view.filters.begin(), view.filters.end()},
                               .shown = fmt::format("the chunk at {}", view.place.offset)});
       break;
   }
