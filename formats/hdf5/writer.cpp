@@ -299,14 +299,8 @@ std::vector<KeptContent> take_lists(const Catalog& target, Arena& arena, std::ve
 // From an outline to a file's image.
 
 /// Attributes after the eighth, and those too large for a header, are stored in an indexed heap: libhdf5's defaults.
-PropertiesHandle filled_properties() {
-  PropertiesHandle properties(H5Pcreate(H5P_DATASET_CREATE));
-  checked(H5Pset_obj_track_times(properties.get(), false));
-  return properties;
-}
-
 PropertiesHandle dataset_properties() {
-  PropertiesHandle properties = filled_properties();
+  PropertiesHandle properties = without_times(H5P_DATASET_CREATE);
   checked(H5Pset_fill_time(properties.get(), H5D_FILL_TIME_NEVER));
   return properties;
 }
@@ -320,31 +314,23 @@ PropertiesHandle contiguous_properties(bool has_attributes) {
   return properties;
 }
 
-PropertiesHandle group_properties() {
-  PropertiesHandle properties(H5Pcreate(H5P_GROUP_CREATE));
-  checked(H5Pset_obj_track_times(properties.get(), false));
-  return properties;
-}
-
-PropertiesHandle utf8_links() {
-  PropertiesHandle properties(H5Pcreate(H5P_LINK_CREATE));
-  checked(H5Pset_char_encoding(properties.get(), H5T_CSET_UTF8));
-  return properties;
-}
-
 std::vector<hsize_t> sizes_of(std::span<const std::int64_t> numbers) { return {numbers.begin(), numbers.end()}; }
 
 void add_attributes(hid_t object, std::span<const std::pair<std::string, OutgoingContent>> attributes) {
   for (const auto& [name, content] : attributes) add_attribute(object, name, content.view());
 }
 
+/// Builds the file of an outline. \pre library_lock() is held; datasets with bytes do not overlap and are before
+/// `metadata_begin`
+/// \throws LibraryError
+/// Cost: linear in names and attributes, about 20 us each.
 class Builder {
  public:
   Builder(const Outline& outline, std::int64_t metadata_begin)
       : outline_(outline),
         image_(std::make_unique<Image>(metadata_begin)),
-        links_(utf8_links()),
-        groups_(group_properties()),
+        links_(with_utf8_names(H5P_LINK_CREATE)),
+        groups_(without_times(H5P_GROUP_CREATE)),
         contiguous_{contiguous_properties(false), contiguous_properties(true)},
         first_paths_(outline.datasets().size()) {}
 
@@ -392,7 +378,7 @@ class Builder {
   DatasetHandle make_of_content(hid_t group, const std::string& name, const OutgoingDataset& dataset) {
     const Content content = dataset.content->view();
     DatasetHandle made(H5Dcreate2(group, name.c_str(), make_type(content.type).get(), make_space(content.space).get(),
-                                  links_.get(), filled_properties().get(), H5P_DEFAULT));
+                                  links_.get(), without_times(H5P_DATASET_CREATE).get(), H5P_DEFAULT));
     write_elements(made.get(), content);
     return made;
   }
@@ -446,14 +432,6 @@ class Builder {
   std::map<DType, TypeHandle> types_;
   std::vector<std::string> first_paths_;  ///< By dataset: its first name, if it has several.
 };
-
-/// Builds the file of `outline`. \pre library_lock() is held; datasets with bytes do not overlap and are before
-/// `metadata_begin`
-/// \throws LibraryError
-/// Cost: linear in names and attributes, about 20 us each.
-std::unique_ptr<Image> build_image(const Outline& outline, std::int64_t metadata_begin) {
-  return Builder(outline, metadata_begin).build();
-}
 
 constexpr int kMaxDatasetDims = 32;
 
@@ -571,7 +549,7 @@ class Hdf5Writer final : public Writer {
     File& file = target.files[images_.size()];
     try {
       const std::unique_lock lock = library_lock();
-      images_.push_back(build_image(outline, metadata_begin));
+      images_.push_back(Builder(outline, metadata_begin).build());
     } catch (const LibraryError& error) {
       throw Error(ErrorCode::kUnsupported, "cannot lay out an HDF5 file").in_file(file.path).because(error.what());
     }

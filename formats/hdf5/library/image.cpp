@@ -180,12 +180,6 @@ struct Image::Driver {
 
 namespace {
 
-PropertiesHandle creation_properties() {
-  PropertiesHandle properties(H5Pcreate(H5P_FILE_CREATE));
-  checked(H5Pset_obj_track_times(properties.get(), false));
-  return properties;
-}
-
 /// libhdf5 1.10 crashes if it cannot allocate the memory for opening a file, 2 MiB or more. Allocating it here first
 /// throws instead.
 void expect_memory_for_file() {
@@ -198,7 +192,7 @@ void expect_memory_for_file() {
 }  // namespace
 
 Image::Image(std::int64_t metadata_begin) : blocks_(std::make_unique<Blocks>(metadata_begin)) {
-  const PropertiesHandle creation = creation_properties();
+  const PropertiesHandle creation = without_times(H5P_FILE_CREATE);
   const PropertiesHandle access(H5Pcreate(H5P_FILE_ACCESS));
   checked(H5Pset_libver_bounds(access.get(), H5F_LIBVER_V18, H5F_LIBVER_V110));
   Blocks* const blocks = blocks_.get();
@@ -227,24 +221,12 @@ void set_order(const TypeHandle& made, const Type& type) {
   checked(H5Tset_order(made.get(), type.big_endian ? H5T_ORDER_BE : H5T_ORDER_LE));
 }
 
-/// Sets the significant bits if they do not fill the element, which is rare.
-void set_bits(const TypeHandle& made, std::uint32_t precision, std::uint32_t offset) {
-  if (precision != 0) checked(H5Tset_precision(made.get(), precision));
-  checked(H5Tset_offset(made.get(), offset));
-}
-
-TypeHandle make_integer(const Type& type) {
-  TypeHandle made = copy_of(type.is_signed ? H5T_STD_I64LE : H5T_STD_U64LE);
+/// An integer or a bit field. The significant bits are set if they do not fill the element, which is rare.
+TypeHandle make_bits(hid_t widest, const Type& type) {
+  TypeHandle made = copy_of(widest);
   checked(H5Tset_size(made.get(), type.bytes));
-  set_bits(made, type.precision, type.offset);
-  set_order(made, type);
-  return made;
-}
-
-TypeHandle make_bitfield(const Type& type) {
-  TypeHandle made = copy_of(H5T_STD_B64LE);
-  checked(H5Tset_size(made.get(), type.bytes));
-  set_bits(made, type.precision, type.offset);
+  if (type.precision != 0) checked(H5Tset_precision(made.get(), type.precision));
+  checked(H5Tset_offset(made.get(), type.offset));
   set_order(made, type);
   return made;
 }
@@ -354,24 +336,30 @@ bool has_elements(const Content& content) {
          std::ranges::find(content.space.shape, 0) == content.space.shape.end();
 }
 
-PropertiesHandle utf8_names() {
-  PropertiesHandle properties(H5Pcreate(H5P_ATTRIBUTE_CREATE));
+}  // namespace
+
+PropertiesHandle without_times(hid_t kind) {
+  PropertiesHandle properties(H5Pcreate(kind));
+  checked(H5Pset_obj_track_times(properties.get(), false));
+  return properties;
+}
+
+PropertiesHandle with_utf8_names(hid_t kind) {
+  PropertiesHandle properties(H5Pcreate(kind));
   checked(H5Pset_char_encoding(properties.get(), H5T_CSET_UTF8));
   return properties;
 }
 
-}  // namespace
-
 TypeHandle make_type(const Type& type) {
   switch (type.kind) {
     case TypeClass::kInteger:
-      return make_integer(type);
+      return make_bits(type.is_signed ? H5T_STD_I64LE : H5T_STD_U64LE, type);
     case TypeClass::kFloat:
       return make_float(type);
     case TypeClass::kEnum:
       return make_enum(type);
     case TypeClass::kBitfield:
-      return make_bitfield(type);
+      return make_bits(H5T_STD_B64LE, type);
     case TypeClass::kCompound:
       return make_compound(type);
     case TypeClass::kArray:
@@ -393,7 +381,7 @@ SpaceHandle make_space(const Space& space) {
 }
 
 void add_attribute(hid_t object, const std::string& name, const Content& content) {
-  const PropertiesHandle names = utf8_names();
+  const PropertiesHandle names = with_utf8_names(H5P_ATTRIBUTE_CREATE);
   const TypeHandle type = make_type(content.type);
   const SpaceHandle space = make_space(content.space);
   const AttributeHandle attribute(H5Acreate2(object, name.c_str(), type.get(), space.get(), names.get(), H5P_DEFAULT));

@@ -57,6 +57,10 @@ class Image {
 //
 // Threads: the caller must hold library_lock(). All functions may throw LibraryError.
 
+/// Properties of `kind` for objects without times of access and change.
+PropertiesHandle without_times(hid_t kind);
+/// Properties of `kind` for links or attributes whose names are UTF-8.
+PropertiesHandle with_utf8_names(hid_t kind);
 /// \pre is_writable(type)
 TypeHandle make_type(const Type& type);
 SpaceHandle make_space(const Space& space);
