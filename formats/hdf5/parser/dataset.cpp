@@ -25,9 +25,7 @@ struct Run {
 using Runs = std::vector<Run>;
 
 /// The positions that a regular selection takes in each dimension.
-struct Selected {
-  std::vector<Runs> dims;
-};
+using Selected = std::vector<Runs>;
 
 std::int64_t length_of(const Runs& runs) {
   std::int64_t length = 0;
@@ -50,13 +48,13 @@ Runs runs_of(hsize_t start, hsize_t stride, hsize_t count, hsize_t block, EntryA
 
 Selected whole(std::span<const std::int64_t> shape) {
   Selected result;
-  for (const std::int64_t size : shape) result.dims.push_back({{0, size}});
+  for (const std::int64_t size : shape) result.push_back({{0, size}});
   return result;
 }
 
 std::vector<std::int64_t> shape_of(const Selected& selected) {
   std::vector<std::int64_t> shape;
-  for (const Runs& runs : selected.dims) shape.push_back(length_of(runs));
+  for (const Runs& runs : selected) shape.push_back(length_of(runs));
   return shape;
 }
 
@@ -67,7 +65,7 @@ Selected hyperslab(hid_t space, std::size_t rank, EntryArena& arena) {
   std::vector<hsize_t> start(rank), stride(rank), count(rank), block(rank);
   checked(H5Sget_regular_hyperslab(space, start.data(), stride.data(), count.data(), block.data()));
   Selected result;
-  for (std::size_t i = 0; i < rank; ++i) result.dims.push_back(runs_of(start[i], stride[i], count[i], block[i], arena));
+  for (std::size_t i = 0; i < rank; ++i) result.push_back(runs_of(start[i], stride[i], count[i], block[i], arena));
   return result;
 }
 
@@ -113,13 +111,13 @@ std::vector<std::pair<Run, Run>> joined(const Runs& runs, const Runs& sources) {
 constexpr std::size_t kNone = ~std::size_t{0};
 
 std::vector<std::size_t> partners(const Selected& to, const Selected& from) {
-  std::vector<std::size_t> result(to.dims.size(), kNone);
+  std::vector<std::size_t> result(to.size(), kNone);
   std::size_t next = 0;
-  for (std::size_t i = 0; i < to.dims.size(); ++i) {
-    const std::int64_t length = length_of(to.dims[i]);
+  for (std::size_t i = 0; i < to.size(); ++i) {
+    const std::int64_t length = length_of(to[i]);
     std::size_t at = next;
-    while (at < from.dims.size() && length_of(from.dims[at]) != length && length_of(from.dims[at]) == 1) ++at;
-    const bool fits = at < from.dims.size() && length_of(from.dims[at]) == length;
+    while (at < from.size() && length_of(from[at]) != length && length_of(from[at]) == 1) ++at;
+    const bool fits = at < from.size() && length_of(from[at]) == length;
     if (!fits && length != 1) throw_unsupported("virtual datasets over parts of a different shape are not supported");
     if (!fits) continue;
     result[i] = at;
@@ -133,16 +131,16 @@ class BoxMaker {
  public:
   BoxMaker(const Selected& to, const Selected& from, EntryArena& arena)
       : to_(to), from_(from), partners_(partners(to, from)) {
-    std::vector<bool> is_taken(from.dims.size());
+    std::vector<bool> is_taken(from.size());
     std::int64_t boxes = 1;
-    for (std::size_t i = 0; i < to.dims.size(); ++i) {
+    for (std::size_t i = 0; i < to.size(); ++i) {
       const Runs single{{0, 1}};
       if (partners_[i] != kNone) is_taken[partners_[i]] = true;
-      pairs_.push_back(joined(to.dims[i], partners_[i] == kNone ? single : from.dims[partners_[i]]));
+      pairs_.push_back(joined(to[i], partners_[i] == kNone ? single : from[partners_[i]]));
       if (__builtin_mul_overflow(boxes, static_cast<std::int64_t>(pairs_.back().size()), &boxes)) boxes = -1;
     }
     for (std::size_t j = 0; j < is_taken.size(); ++j) {
-      if (!is_taken[j] && length_of(from.dims[j]) != 1) {
+      if (!is_taken[j] && length_of(from[j]) != 1) {
         throw_unsupported("virtual datasets over parts of a different shape are not supported");
       }
     }
@@ -160,11 +158,11 @@ class BoxMaker {
   }
 
  private:
-  std::size_t rank() const { return to_.dims.size() + from_.dims.size(); }
+  std::size_t rank() const { return to_.size() + from_.size(); }
 
   VirtualBox box(const std::vector<std::size_t>& at) const {
     VirtualBox box;
-    for (const Runs& runs : from_.dims) {
+    for (const Runs& runs : from_) {
       box.source_offsets.push_back(runs.empty() ? 0 : runs[0].at);
       box.source_sizes.push_back(1);
     }

@@ -75,10 +75,15 @@ std::int64_t integer_of(const unsigned char* bytes, const Type& type) {
   return type.is_signed ? at_top >> unused : static_cast<std::int64_t>(value);
 }
 
-/// `inner` gets the base type first, then a member per name with its value.
-void describe_enum(hid_t type, Type& result, int depth) {
+/// Adds the type of elements: of an array, an enum or a sequence of variable length.
+void describe_base(hid_t type, Type& result, int depth) {
   const TypeHandle base(H5Tget_super(type));
   result.inner.push_back({{}, 0, 0, describe_at(base.get(), depth + 1)});
+}
+
+/// `inner` gets the base type first, then a member per name with its value.
+void describe_enum(hid_t type, Type& result, int depth) {
+  describe_base(type, result, depth);
   const std::uint32_t bytes = result.inner[0].type.bytes;
   if (bytes == 0 || bytes > sizeof(std::int64_t)) throw_unsupported("enums of more than 8 bytes are not supported");
   const int count = checked(H5Tget_nmembers(type));
@@ -105,8 +110,7 @@ void describe_array(hid_t type, Type& result, int depth) {
   std::vector<hsize_t> dims(static_cast<std::size_t>(checked(H5Tget_array_ndims(type))));
   checked(H5Tget_array_dims2(type, dims.data()));
   std::ranges::transform(dims, std::back_inserter(result.dims), signed_of);
-  const TypeHandle base(H5Tget_super(type));
-  result.inner.push_back({{}, 0, 0, describe_at(base.get(), depth + 1)});
+  describe_base(type, result, depth);
 }
 
 void describe_string(hid_t type, Type& result) {
@@ -176,11 +180,9 @@ Type describe_at(hid_t type, int depth) {
     case TypeClass::kArray:
       describe_array(type, result, depth);
       break;
-    case TypeClass::kVariableLength: {
-      const TypeHandle base(H5Tget_super(type));
-      result.inner.push_back({{}, 0, 0, describe_at(base.get(), depth + 1)});
+    case TypeClass::kVariableLength:
+      describe_base(type, result, depth);
       break;
-    }
     case TypeClass::kReference:
     case TypeClass::kTime:
     case TypeClass::kComplex:
@@ -337,6 +339,10 @@ Content read_attribute(hid_t attribute, EntryArena& arena) {
   return result;
 }
 
+Read reader_of(hid_t dataset) {
+  return [dataset](hid_t of, void* out) { return H5Dread(dataset, of, H5S_ALL, H5S_ALL, H5P_DEFAULT, out); };
+}
+
 /// The callback of H5Aiterate2, called from C, so it may not throw.
 herr_t take_name(hid_t, const char* name, const H5A_info_t*, void* names) noexcept {
   static_cast<std::vector<std::string>*>(names)->emplace_back(name);
@@ -364,16 +370,12 @@ std::vector<Attribute> read_attributes(hid_t object, EntryArena& arena) {
 std::vector<std::string_view> read_strings(hid_t dataset, const Space& space, EntryArena& arena) {
   const TypeHandle type(H5Dget_type(dataset));
   const SpaceHandle file_space(H5Dget_space(dataset));
-  return strings_of(
-      type.get(), file_space.get(), elements_of(space),
-      [&](hid_t of, void* out) { return H5Dread(dataset, of, H5S_ALL, H5S_ALL, H5P_DEFAULT, out); }, arena);
+  return strings_of(type.get(), file_space.get(), elements_of(space), reader_of(dataset), arena);
 }
 
 std::span<const std::byte> read_elements(hid_t dataset, const Space& space, EntryArena& arena) {
   const TypeHandle type(H5Dget_type(dataset));
-  return elements(
-      type.get(), elements_of(space),
-      [&](hid_t of, void* out) { return H5Dread(dataset, of, H5S_ALL, H5S_ALL, H5P_DEFAULT, out); }, arena);
+  return elements(type.get(), elements_of(space), reader_of(dataset), arena);
 }
 
 }  // namespace shard::hdf5

@@ -181,15 +181,6 @@ FileHandle open_file(Channel& channel) {
 // libhdf5 decodes the mappings of a virtual dataset when it opens it, in time quadratic in the blocks of a selection.
 // Nothing can be counted before that, so only the time limit stops it.
 
-/// Exists while libhdf5 opens the object at `path`. Only one at a time; nothing may be sent meanwhile.
-class Opening {
- public:
-  explicit Opening(std::string_view path);
-  ~Opening();
-  Opening(const Opening&) = delete;
-  Opening& operator=(const Opening&) = delete;
-};
-
 constexpr std::size_t kMostPath = 300;
 constexpr std::string_view kWhy =
     "': opening it takes more processor time than a file of this size may use: the selections of a virtual dataset may "
@@ -209,19 +200,24 @@ void end_by_signal(int) {
 /// Makes SIGXCPU during an Opening send a kFailure for an unsupported file and end the process.
 void report_timeout() { std::signal(SIGXCPU, end_by_signal); }
 
-Opening::Opening(std::string_view path) {
-  path = path.substr(0, kMostPath);
-  const FrameHead head{FrameKind::kFailure, static_cast<std::uint32_t>(2 + path.size() + kWhy.size())};
-  std::memcpy(frame.data(), &head, sizeof head);
-  char* at = frame.data() + sizeof head;
-  *at++ = '\1';  // The flag of a file that is valid but unsupported.
-  *at++ = '\'';
-  at = std::copy(path.begin(), path.end(), at);
-  at = std::copy(kWhy.begin(), kWhy.end(), at);
-  frame_bytes = static_cast<std::sig_atomic_t>(at - frame.data());
-}
-
-Opening::~Opening() { frame_bytes = 0; }
+/// Exists while libhdf5 opens the object at `path`. Only one at a time; nothing may be sent meanwhile.
+class Opening {
+ public:
+  explicit Opening(std::string_view path) {
+    path = path.substr(0, kMostPath);
+    const FrameHead head{FrameKind::kFailure, static_cast<std::uint32_t>(2 + path.size() + kWhy.size())};
+    std::memcpy(frame.data(), &head, sizeof head);
+    char* at = frame.data() + sizeof head;
+    *at++ = '\1';  // The flag of a file that is valid but unsupported.
+    *at++ = '\'';
+    at = std::copy(path.begin(), path.end(), at);
+    at = std::copy(kWhy.begin(), kWhy.end(), at);
+    frame_bytes = static_cast<std::sig_atomic_t>(at - frame.data());
+  }
+  ~Opening() { frame_bytes = 0; }
+  Opening(const Opening&) = delete;
+  Opening& operator=(const Opening&) = delete;
+};
 
 // All groups and datasets of a file, in the order that Entry guarantees.
 
@@ -284,6 +280,7 @@ std::string unsupported_by(Describe&& describe) {
   }
 }
 
+/// Sends every entry, and the skipped objects. \throws LibraryError  its text names the object, unless it is the root
 class Walk {
  public:
   Walk(const WholeFile& file, std::int64_t most_entry_bytes) : file_(file), arena_(most_entry_bytes) {}
@@ -427,9 +424,6 @@ class Walk {
   std::set<haddr_t> entered_;
 };
 
-/// Sends every entry, and the skipped objects. \throws LibraryError  its text names the object, unless it is the root
-void walk(const WholeFile& file, hid_t root, std::int64_t most_entry_bytes) { Walk(file, most_entry_bytes).from(root); }
-
 FileFacts facts_of(hid_t file) {
   H5F_info2_t info{};
   checked(H5Fget_info2(file, &info));
@@ -449,7 +443,7 @@ void parse(Channel& channel, std::int64_t most_entry_bytes) {
     register_lzf_filter();
     const FileHandle file = open_file(channel);
     const WholeFile whole{channel, facts_of(file.get())};
-    walk(whole, file.get(), most_entry_bytes);
+    Walk(whole, most_entry_bytes).from(file.get());
     send_facts(channel, whole.facts);
   } catch (const LibraryError& error) {
     channel.send(FrameKind::kFailure, encode_failure(error.what(), error.is_unsupported()));
