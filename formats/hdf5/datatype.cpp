@@ -159,17 +159,11 @@ Type compound_of(DType part) {
   return type;
 }
 
-const FloatRow* written_float(DType dtype) {
-  const std::span<const FloatRow> rows(kFloats.data(), kWrittenFloats);
-  const auto row = std::ranges::find(rows, dtype, &FloatRow::dtype);
+/// The row with which `dtype` is written, or null.
+template <class Row>
+const Row* row_of(std::span<const Row> rows, DType dtype) {
+  const auto row = std::ranges::find(rows, dtype, &Row::dtype);
   return row == rows.end() ? nullptr : &*row;
-}
-
-bool is_written_complex(DType dtype) { return std::ranges::find(kComplexes, dtype) != kComplexes.end(); }
-
-const IntegerRow* written_integer(DType dtype) {
-  const auto row = std::ranges::find(kIntegers, dtype, &IntegerRow::dtype);
-  return row == kIntegers.end() ? nullptr : &*row;
 }
 
 /// By TypeClass.
@@ -208,9 +202,9 @@ std::optional<ElementType> element_type(const Type& type, std::string_view dtype
 
 Type type_of(DType dtype) {
   if (dtype == DType::kBool) return bool_type();
-  if (const IntegerRow* row = written_integer(dtype)) return integer_type(*row);
-  if (const FloatRow* row = written_float(dtype)) return float_type(*row);
-  if (is_written_complex(dtype)) return compound_of(component_of(dtype));
+  if (const auto* row = row_of(std::span<const IntegerRow>(kIntegers), dtype)) return integer_type(*row);
+  if (const auto* row = row_of(std::span(kFloats).first(kWrittenFloats), dtype)) return float_type(*row);
+  if (std::ranges::find(kComplexes, dtype) != kComplexes.end()) return compound_of(component_of(dtype));
   Type type;
   type.kind = TypeClass::kOpaque;
   const DTypeBlock block = dtype_block(dtype);

@@ -66,7 +66,7 @@ class Conversation {
         case FrameKind::kFailure:
           throw_failure(payload);
         default:
-          throw_malformed("a frame of an unknown kind");
+          throw_bad_answer("a frame of an unknown kind");
       }
     }
   }
@@ -86,11 +86,6 @@ class Conversation {
     return {fmt::format("{}", file.size()), fmt::format("{}", cpu_seconds), fmt::format("{}", memory_mib * kMiB)};
   }
 
-  [[noreturn]] static void throw_malformed(std::string_view what) {
-    throw Error(ErrorCode::kCorruption, "cannot read the HDF5 file: its parser gave a malformed answer")
-        .of_kind(FindingKind::kBadHeader)
-        .because(what);
-  }
   [[noreturn]] static void throw_out_of_time() {
     throw Error(ErrorCode::kCorruption, "cannot read the HDF5 file: the files of this checkpoint take too much time")
         .of_kind(FindingKind::kBadHeader)
@@ -131,18 +126,18 @@ class Conversation {
   template <class Plain>
   static Plain plain_of(std::span<const std::byte> payload) {
     Plain plain;
-    if (payload.size() != sizeof plain) throw_malformed("a frame does not have the length of its kind");
+    if (payload.size() != sizeof plain) throw_bad_answer("a frame does not have the length of its kind");
     std::memcpy(&plain, payload.data(), sizeof plain);
     return plain;
   }
 
   /// Sends blocks of the file. The parser has no access to the file itself.
   void serve(const ReadRequest& request) {
-    const std::int64_t all_blocks = file_.size() / kReadBlock + (file_.size() % kReadBlock != 0);
+    const std::int64_t all_blocks = boxes_along(file_.size(), kReadBlock);
     const auto first = static_cast<std::int64_t>(request.first_block);
     if (request.blocks == 0 || request.blocks > kMostReadBlocks || first < 0 || first > all_blocks ||
         request.blocks > all_blocks - first) {
-      throw_malformed("a request outside the file");
+      throw_bad_answer("a request outside the file");
     }
     const std::int64_t offset = first * kReadBlock;
     const std::int64_t count = std::min(request.blocks * kReadBlock, file_.size() - offset);

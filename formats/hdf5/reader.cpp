@@ -93,7 +93,8 @@ void warn_of_bytes_behind(const RandomReader& file, const std::string& shown, Fi
                     .because("something was appended to it"));
 }
 
-/// A range of a file as a file.
+/// A range of a file as a file. \pre the range is in the file
+/// Threads: as the file.
 class FilePart final : public RandomReader {
  public:
   FilePart(std::shared_ptr<const RandomReader> file, std::int64_t offset, std::int64_t bytes)
@@ -124,13 +125,6 @@ class FilePart final : public RandomReader {
   std::shared_ptr<const RandomReader> file_;
   std::int64_t offset_, bytes_;
 };
-
-/// Bytes [offset, offset + bytes) of `file`. \pre they are in it
-/// Threads: as `file`.
-std::unique_ptr<RandomReader> file_part(std::shared_ptr<const RandomReader> file, std::int64_t offset,
-                                        std::int64_t bytes) {
-  return std::make_unique<FilePart>(std::move(file), offset, bytes);
-}
 
 constexpr std::string_view kOwnFile = ".";
 
@@ -192,7 +186,8 @@ class Hdf5Reader final : public Reader {
     if (!paths_[index].ends_with(kKerasArchiveSuffix)) return file;
     const std::shared_ptr<const RandomReader> archive = std::move(file);
     const std::optional<KerasWeights> weights = keras_weights_in(archive);
-    return weights ? file_part(archive, weights->offset, weights->bytes) : store_.open(paths_[index]);
+    if (!weights) return store_.open(paths_[index]);
+    return std::make_unique<FilePart>(archive, weights->offset, weights->bytes);
   }
 
   /// Parses the file and calls `each` for each entry. \returns the facts of the file; errors name the file.
@@ -385,20 +380,13 @@ class Hdf5Reader final : public Reader {
       builder_.resume(index);
       builder_.add_alias_chunks(first);
     }
-    if (unread_.count() > 0) {
-      catalog_.warnings.push_back(
-          fmt::format("datasets that cannot be read are listed as objects: {}", unread_.text()));
-    }
-    if (lost_.count() > 0) {
-      catalog_.warnings.push_back(fmt::format("skipped attributes of unsupported types: {}", lost_.text()));
-    }
-    if (bytes_.count() > 0) {
-      catalog_.warnings.push_back(
-          fmt::format("attributes of compounds become bytes in other formats: {}", bytes_.text()));
-    }
-    if (enums_.count() > 0) {
-      catalog_.warnings.push_back(fmt::format("names of enums' values are not kept: {}", enums_.text()));
-    }
+    warn_of("datasets that cannot be read are listed as objects", unread_);
+    warn_of("skipped attributes of unsupported types", lost_);
+    warn_of("attributes of compounds become bytes in other formats", bytes_);
+    warn_of("names of enums' values are not kept", enums_);
+  }
+  void warn_of(std::string_view what, const FirstNames& names) {
+    if (names.count() > 0) catalog_.warnings.push_back(fmt::format("{}: {}", what, names.text()));
   }
 
   /// Reads a file of which virtual datasets use parts.
@@ -496,11 +484,9 @@ class Hdf5Reader final : public Reader {
   }
 
   void take_tree() {
-    if (tree_.empty()) return;
-    if (!load_tree(catalog_, tree_)) {
-      catalog_.warnings.push_back(fmt::format(
-          "ignored {}: it does not match the file's contents; containers are read as dicts", kTreeAttribute));
-    }
+    if (tree_.empty() || load_tree(catalog_, tree_)) return;
+    catalog_.warnings.push_back(
+        fmt::format("ignored {}: it does not match the file's contents; containers are read as dicts", kTreeAttribute));
   }
 
   std::string_view file_of(const Tensor& tensor) const {

@@ -64,6 +64,8 @@ inline constexpr std::size_t kMostFailureBytes = 4096;
 /// and against a file of `file_bytes` bytes: kinds, lengths, offsets, the order and the grid of chunks. Charges an
 /// entry, its chunks and its boxes. \throws Error kCorruption (kind bad_header, out_of_bounds)
 Entry decode_entry(std::span<const std::byte> payload, std::int64_t file_bytes, Arena& arena);
+/// Throws the error of an answer that no parser gives.
+[[noreturn]] void throw_bad_answer(std::string_view what);
 /// Throws the failure's error, kCorruption or kUnsupported; kCorruption if it is malformed.
 [[noreturn]] void throw_failure(std::span<const std::byte> payload);
 

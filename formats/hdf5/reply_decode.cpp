@@ -13,12 +13,6 @@ namespace shard::hdf5 {
 
 namespace {
 
-[[noreturn]] void throw_malformed(std::string_view what) {
-  throw Error(ErrorCode::kCorruption, "cannot read the HDF5 file: its parser gave a malformed answer")
-      .of_kind(FindingKind::kBadHeader)
-      .because(what);
-}
-
 /// Throws for a description that no valid file can have.
 [[noreturn]] void throw_contradiction(std::string_view what) {
   throw Error(ErrorCode::kCorruption, fmt::format("cannot read the HDF5 file: {}", what))
@@ -40,25 +34,25 @@ class Decoder {
   template <class Enum>
   Enum one_of(Enum last) {
     const auto value = number<std::underlying_type_t<Enum>>();
-    if (value > static_cast<std::underlying_type_t<Enum>>(last)) throw_malformed("a kind that does not exist");
+    if (value > static_cast<std::underlying_type_t<Enum>>(last)) throw_bad_answer("a kind that does not exist");
     return static_cast<Enum>(value);
   }
   /// Not a cast to bool: other values than 0 and 1 would be undefined behaviour later.
   bool flag() {
     const auto value = number<std::uint8_t>();
-    if (value > 1) throw_malformed("a flag is neither 0 nor 1");
+    if (value > 1) throw_bad_answer("a flag is neither 0 nor 1");
     return value == 1;
   }
   /// A number that is not negative.
   std::int64_t natural() {
     const auto value = number<std::int64_t>();
-    if (value < 0) throw_malformed("a number is negative");
+    if (value < 0) throw_bad_answer("a number is negative");
     return value;
   }
   /// The number of items that follow, each of at least `least` bytes.
   std::size_t count(std::size_t least) {
     const auto value = number<std::uint32_t>();
-    if (value > left_.size() / least) throw_malformed("more items than it has bytes for");
+    if (value > left_.size() / least) throw_bad_answer("more items than it has bytes for");
     return value;
   }
   /// Views into the payload, which must outlive the entry.
@@ -83,12 +77,12 @@ class Decoder {
   std::vector<VirtualMapping> mappings();
 
   void end() const {
-    if (!left_.empty()) throw_malformed("bytes after its end");
+    if (!left_.empty()) throw_bad_answer("bytes after its end");
   }
 
  private:
   std::span<const std::byte> take(std::size_t bytes) {
-    if (bytes > left_.size()) throw_malformed("it ends early");
+    if (bytes > left_.size()) throw_bad_answer("it ends early");
     const std::span<const std::byte> taken = left_.first(bytes);
     left_ = left_.subspan(bytes);
     return taken;
@@ -100,7 +94,7 @@ class Decoder {
 
 /// The order of the fields is that of the encoder in reply_encode.cpp.
 Type Decoder::type(int depth) {
-  if (depth > kMostTypeDepth) throw_malformed("datatypes nest too deep");
+  if (depth > kMostTypeDepth) throw_bad_answer("datatypes nest too deep");
   Type type;
   type.kind = one_of(TypeClass::kComplex);
   type.bytes = number<std::uint32_t>();
@@ -131,7 +125,7 @@ Space Decoder::space() {
   Space space;
   space.kind = one_of(SpaceKind::kSimple);
   space.shape = dims();
-  if (space.kind != SpaceKind::kSimple && !space.shape.empty()) throw_malformed("a scalar has a shape");
+  if (space.kind != SpaceKind::kSimple && !space.shape.empty()) throw_bad_answer("a scalar has a shape");
   checked_numel(space.shape);
   return space;
 }
@@ -145,7 +139,7 @@ void check_content(const Type& type, const Space& space, std::size_t bytes, std:
   const bool fits = type.kind == TypeClass::kString
                         ? bytes == 0 && is(strings, elements)
                         : strings == 0 && (bytes == 0 || is(bytes, checked_mul(elements, type.bytes)));
-  if (!fits) throw_malformed("contents that are not as long as their shape");
+  if (!fits) throw_bad_answer("contents that are not as long as their shape");
 }
 
 std::vector<Attribute> Decoder::attributes() {
@@ -166,7 +160,7 @@ std::vector<Attribute> Decoder::attributes() {
 
 std::vector<Filter> Decoder::filters() {
   std::vector<Filter> result(count(sizeof(FilterKind) + sizeof(std::uint32_t)));
-  if (result.size() > 32) throw_malformed("more than 32 filters");
+  if (result.size() > 32) throw_bad_answer("more than 32 filters");
   for (Filter& each : result) {
     each.kind = one_of(FilterKind::kLzf);
     each.parameter = number<std::uint32_t>();
@@ -207,7 +201,7 @@ std::vector<VirtualMapping> Decoder::mappings() {
 
 /// An offset of -1 means that the file has no storage for the dataset, so that all elements are its fill value.
 void check_contiguous(const Entry& entry, std::int64_t file_bytes) {
-  if (entry.offset < -1 || entry.stored_bytes < 0) throw_malformed("a negative offset");
+  if (entry.offset < -1 || entry.stored_bytes < 0) throw_bad_answer("a negative offset");
   if (entry.offset == -1) return;
   const std::int64_t wanted = checked_mul(elements_of(entry.space), entry.type.bytes);
   if (entry.stored_bytes < wanted) {
@@ -223,17 +217,17 @@ void check_contiguous(const Entry& entry, std::int64_t file_bytes) {
 /// Absent chunks are allowed (their elements are the fill value), so the numbers only have to rise.
 void check_chunks(const Entry& entry, std::int64_t file_bytes) {
   const std::vector<std::int64_t>& shape = entry.space.shape;
-  if (entry.chunk_shape.size() != shape.size() || shape.empty()) throw_malformed("a chunk of a different rank");
+  if (entry.chunk_shape.size() != shape.size() || shape.empty()) throw_bad_answer("a chunk of a different rank");
   std::int64_t grid = 1;
   for (std::size_t i = 0; i < shape.size(); ++i) {
-    if (entry.chunk_shape[i] <= 0) throw_malformed("a chunk without elements");
-    grid = checked_mul(grid, shape[i] / entry.chunk_shape[i] + (shape[i] % entry.chunk_shape[i] != 0));
+    if (entry.chunk_shape[i] <= 0) throw_bad_answer("a chunk without elements");
+    grid = checked_mul(grid, boxes_along(shape[i], entry.chunk_shape[i]));
   }
   const std::int64_t chunk_bytes = checked_mul(checked_numel(entry.chunk_shape), entry.type.bytes);
   std::int64_t last = -1;
   for (const ChunkPlace& chunk : entry.chunks) {
-    if (chunk.number <= last || chunk.number >= grid) throw_malformed("chunks outside their grid or out of order");
-    if (chunk.offset < 0) throw_malformed("a negative offset");
+    if (chunk.number <= last || chunk.number >= grid) throw_bad_answer("chunks outside their grid or out of order");
+    if (chunk.offset < 0) throw_bad_answer("a negative offset");
     if (entry.filters.empty() && chunk.bytes != chunk_bytes)
       throw_contradiction("a chunk without filters does not have the size of its shape");
     const std::int64_t end = checked_add(chunk.offset, chunk.bytes);
@@ -244,14 +238,14 @@ void check_chunks(const Entry& entry, std::int64_t file_bytes) {
 
 void check_box(const VirtualBox& box, const std::vector<std::int64_t>& shape) {
   if (box.offsets.size() != shape.size() || box.sizes.size() != shape.size())
-    throw_malformed("a box of a different rank");
-  if (box.source_offsets.size() != box.source_sizes.size()) throw_malformed("a source box of two ranks");
+    throw_bad_answer("a box of a different rank");
+  if (box.source_offsets.size() != box.source_sizes.size()) throw_bad_answer("a source box of two ranks");
   for (std::size_t i = 0; i < shape.size(); ++i) {
     if (checked_add(box.offsets[i], box.sizes[i]) > shape[i])
       throw_contradiction("a virtual dataset maps a box outside its shape");
   }
   for (std::size_t i = 0; i < box.source_sizes.size(); ++i) checked_add(box.source_offsets[i], box.source_sizes[i]);
-  if (checked_numel(box.sizes) != checked_numel(box.source_sizes)) throw_malformed("boxes of two sizes");
+  if (checked_numel(box.sizes) != checked_numel(box.source_sizes)) throw_bad_answer("boxes of two sizes");
 }
 
 /// The parser runs on untrusted bytes in a process of its own, so its reply is checked as if it were a file: the
@@ -262,8 +256,8 @@ void check_dataset(const Entry& entry, std::int64_t file_bytes) {
     return;
   }
   checked_mul(elements_of(entry.space), entry.type.bytes);
-  if (!entry.strings.empty()) throw_malformed("strings in a dataset of numbers");
-  if (!entry.fill.empty() && entry.fill.size() != entry.type.bytes) throw_malformed("a fill value of the wrong size");
+  if (!entry.strings.empty()) throw_bad_answer("strings in a dataset of numbers");
+  if (!entry.fill.empty() && entry.fill.size() != entry.type.bytes) throw_bad_answer("a fill value of the wrong size");
   switch (entry.storage) {
     case StorageKind::kCompact:
       return check_content(entry.type, entry.space, entry.compact.size(), 0);
@@ -288,7 +282,7 @@ void decode_rest(Decoder& in, Entry& entry, std::int64_t file_bytes) {
   }
   if (entry.kind == EntryKind::kUnread) {
     entry.why = in.text();
-    if (entry.why.empty() || entry.why.size() > kMostFailureBytes) throw_malformed("a reason of the wrong length");
+    if (entry.why.empty() || entry.why.size() > kMostFailureBytes) throw_bad_answer("a reason of the wrong length");
     return in.end();
   }
   entry.type = in.type();
@@ -324,9 +318,15 @@ Entry decode_entry(std::span<const std::byte> payload, std::int64_t file_bytes, 
   return entry;
 }
 
+void throw_bad_answer(std::string_view what) {
+  throw Error(ErrorCode::kCorruption, "cannot read the HDF5 file: its parser gave a malformed answer")
+      .of_kind(FindingKind::kBadHeader)
+      .because(what);
+}
+
 void throw_failure(std::span<const std::byte> payload) {
   if (payload.size() < 2 || payload.size() > kMostFailureBytes + 1 || std::to_integer<int>(payload[0]) > 1) {
-    throw_malformed("a failure of the wrong length or kind");
+    throw_bad_answer("a failure of the wrong length or kind");
   }
   const bool is_unsupported = payload[0] == std::byte{1};
   const std::string text(as_text(payload.subspan(1)));

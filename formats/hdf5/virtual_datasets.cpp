@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <numeric>
 
 #include "libshard/core/box.h"
 #include "libshard/core/checked.h"
@@ -31,9 +32,14 @@ std::string normal_path(std::string_view path) {
 std::vector<int> matching_dims(const VirtualBox& box) {
   std::vector<int> dims(box.sizes.size(), -1);
   if (box.sizes == box.source_sizes) {
-    for (std::size_t d = 0; d < dims.size(); ++d) dims[d] = static_cast<int>(d);
+    std::iota(dims.begin(), dims.end(), 0);
     return dims;
   }
+  const auto expect = [](bool fits) {
+    if (fits) return;
+    throw Error(ErrorCode::kUnsupported,
+                "cannot read a virtual dataset whose boxes have different shapes in their files");
+  };
   std::size_t source = 0;
   const auto skip_ones = [&] {
     while (source < box.source_sizes.size() && box.source_sizes[source] == 1) ++source;
@@ -41,17 +47,11 @@ std::vector<int> matching_dims(const VirtualBox& box) {
   for (std::size_t d = 0; d < dims.size(); ++d) {
     if (box.sizes[d] == 1) continue;
     skip_ones();
-    if (source == box.source_sizes.size() || box.source_sizes[source] != box.sizes[d]) {
-      throw Error(ErrorCode::kUnsupported,
-                  "cannot read a virtual dataset whose boxes have different shapes in their files");
-    }
+    expect(source < box.source_sizes.size() && box.source_sizes[source] == box.sizes[d]);
     dims[d] = static_cast<int>(source++);
   }
   skip_ones();
-  if (source != box.source_sizes.size()) {
-    throw Error(ErrorCode::kUnsupported,
-                "cannot read a virtual dataset whose boxes have different shapes in their files");
-  }
+  expect(source == box.source_sizes.size());
   return dims;
 }
 
