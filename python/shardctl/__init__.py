@@ -18,7 +18,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from shardctl import dcp
+    from shardctl import dcp as dcp  # Not in __all__, because it needs torch.
     from shardctl._checkpoint import Checkpoint, Handle, RankValues, open
     from shardctl._documents import (
         Axis,
@@ -119,7 +119,6 @@ __all__ = [
     "Usage",
     "ValueDifference",
     "Verification",
-    "dcp",
     "diff",
     "digest",
     "inspect",
