@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Callable, Optional, Union
 
-from shardctl._errors import NotFound, Unsupported, failure, unsupported
+from shardctl._errors import Corruption, NotFound, Unsupported, failure, unsupported
 from shardctl._extension import native
 from shardctl._memory import (
     Memory,
@@ -238,8 +238,23 @@ class Handle:
 
         return self.numpy() if self.dtype in NUMPY else self.torch()
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _restored, (self._checkpoint, self.name, self.rank, self.dtype, self._full_shape, self._box, self._kept)
+
     def _read(self, memory: Memory, dtype: str) -> tuple[int, Sequence[int], Sequence[int], str, int, int]:
         return (self._index, *self._box, dtype, memory.address, memory.nbytes)
+
+
+def _restored(checkpoint: Checkpoint, name: str, rank: Optional[int], dtype: str, full_shape: tuple[int, ...],
+              box: tuple[tuple[int, ...], tuple[int, ...]], kept: tuple[bool, ...]) -> Handle:
+    """A handle that was pickled. Raises Corruption if the checkpoint, which was opened again, no longer has the tensor."""
+    same = [handle for handle in checkpoint._named(name) if handle.rank == rank]
+    found = [f"{handle.dtype} {list(handle.full_shape)}" for handle in same]
+    if found != [expected := f"{dtype} {list(full_shape)}"]:
+        message = f"cannot unpickle a handle of tensor '{name}': the checkpoint changed after it was pickled"
+        raise Corruption(failure(None, 4, "corruption", message, file=checkpoint._label, tensor=name, rank=rank,
+                                 expected=expected, found=", ".join(found) or None))
+    return same[0]._with(*box, kept)
 
 
 def _integer(key: Any) -> int:
@@ -370,10 +385,13 @@ class Checkpoint(Mapping[str, Handle]):
         differ = last - first > 1 and Handle(self, first).rank is not None
         return self.tensor(name, rank) if differ and rank is not None else self[name]
 
+    def _named(self, name: str) -> Iterator[Handle]:
+        """The tensors of that name: one for each rank that has its own."""
+        return (Handle(self, index) for index in range(*self._opened().find(name)))
+
     def tensor(self, name: str, rank: int) -> Handle:
         """The tensor of that name that a rank has as its own."""
-        for index in range(*self._opened().find(name)):
-            handle = Handle(self, index)
+        for handle in self._named(name):
             if handle.rank == rank:
                 return handle
         message = f"rank {rank} has no tensor '{name}' of its own"

@@ -101,6 +101,18 @@ class Mapping(Case):
         with self.assertRaisesRegex(ValueError, "closed"):
             pickle.dumps(found)
 
+    def test_a_pickled_handle_is_that_of_its_name(self) -> None:
+        with shardctl.open(self.saved({"w": torch.arange(6), "x": torch.zeros(6)})) as found:
+            pickled = pickle.dumps(found["w"][1:3])
+        self.saved({"a": torch.zeros(6, dtype=torch.int64), "w": torch.arange(6)})
+        self.assertEqual(pickle.loads(pickled).numpy().tolist(), [1, 2])
+        for changed in ({"x": torch.arange(6)}, {"w": torch.arange(7)}, {"w": torch.zeros(6)}):
+            self.saved(changed)
+            with self.assertRaisesRegex(shardctl.Corruption, "the checkpoint changed after it was pickled"):
+                pickle.loads(pickled)
+        with shardctl.open(GOLDEN / "ranks_differ_r2") as found:
+            self.assertEqual(pickle.loads(pickle.dumps(found.tensor("rng", 1))).rank, 1)
+
     def test_a_forked_process_reads_on(self) -> None:
         with shardctl.open(CHECKPOINT) as found:
             INHERITED[:] = [found]
