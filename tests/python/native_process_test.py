@@ -106,6 +106,16 @@ class Threads(Case):
                 thread.join()
         self.assertEqual(failures, [])
 
+    def test_a_process_ends_quietly_while_a_thread_has_a_checkpoint(self) -> None:
+        script = ("import sys, threading, shardctl\n"
+                  "opened = threading.Event()\n"
+                  "def work(found):\n"
+                  "    opened.set(); threading.Event().wait()\n"
+                  "threading.Thread(target=work, args=[shardctl.open(sys.argv[1])], daemon=True).start()\n"
+                  "opened.wait()\n")
+        ended = subprocess.run([sys.executable, "-c", script, CHECKPOINT], capture_output=True, text=True)
+        self.assertEqual((ended.returncode, ended.stdout, ended.stderr), (0, "", ""))
+
     def test_an_interrupt_stops_it_within_100_milliseconds(self) -> None:
         with shardctl.open(self.sparse(2048), threads=1) as found:
             target = numpy.empty(found["w"].shape, numpy.uint8)
