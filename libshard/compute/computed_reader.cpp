@@ -36,9 +36,9 @@ class ComputedBytes final : public RandomReader {
   }
 
   std::int64_t size() const override { return bytes_; }
-  std::int64_t overflows() const override {
+  std::int64_t take_overflows() const override {
     const std::scoped_lock lock(mutex_);
-    return overflows_;
+    return std::exchange(overflows_, 0);
   }
 
   void read_at(std::int64_t offset, std::span<std::byte> out) const override try {

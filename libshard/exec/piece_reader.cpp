@@ -229,14 +229,13 @@ void PieceReader::read(const Piece& piece, const Box& box, std::size_t element_b
                         boxes, staging, is_one_run(piece.sizes.span(), piece.strides.span())};
   const RandomReader& file = bytes_of(piece.storage);
   const std::unique_lock<std::mutex> turn = file.turn();
-  const std::int64_t overflows_before = file.overflows();
   reads_.clear();  // The entries may belong to a read that failed.
   if (!read_directly(request)) {
     const auto room = static_cast<std::int64_t>(staging.size() / element_bytes);
     const Staged largest = stage(piece, box.sizes(), room, request.element_bytes);
     for_each_block(box, piece.strides.span(), largest.sides, [&](const Box& block) { read_block(request, block); });
   }
-  count_overflows(file.overflows() - overflows_before);
+  count_overflows(file.take_overflows());
 }
 
 bool PieceReader::expect(const Piece& piece, const Box& box, std::size_t element_bytes) {

@@ -24,7 +24,7 @@ class ForwardingReader : public RandomReader {
   }
   std::unique_lock<std::mutex> turn() const override { return file_->turn(); }
   std::int64_t held_bytes() const override { return file_->held_bytes(); }
-  std::int64_t overflows() const override { return file_->overflows(); }
+  std::int64_t take_overflows() const override { return file_->take_overflows(); }
   std::int64_t size() const override { return file_->size(); }
   FileIdentity identity() const override { return file_->identity(); }
   std::int64_t modified_ns() const override { return file_->modified_ns(); }

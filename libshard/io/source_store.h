@@ -49,8 +49,9 @@ class RandomReader {
   virtual std::unique_lock<std::mutex> turn() const { return {}; }
   /// Memory kept for later reads (a decoder, decoded bytes).
   virtual std::int64_t held_bytes() const { return 0; }
-  /// How many values in all reads so far were computed, and became infinite or NaN in the dtype of the elements.
-  virtual std::int64_t overflows() const { return 0; }
+  /// The number of values computed by reads since the last call that are infinite or NaN only in the dtype of the
+  /// elements. Each is returned once, whichever thread asks.
+  virtual std::int64_t take_overflows() const { return 0; }
   virtual std::int64_t size() const = 0;  ///< The size in bytes when the file was opened.
   virtual FileIdentity identity() const { return {}; }
   virtual std::int64_t modified_ns() const { return 0; }  ///< FileStatus::modified_ns when the file was opened.
