@@ -1,6 +1,7 @@
 # Shared by the scripts: the program under test, a folder that is removed with the test, inputs, and expectations.
 # Environment: SHARDCTL is the program, SHARD_DATA the folder tests/data.
-set -euo pipefail
+set -Eeuo pipefail
+trap '[[ $- != *e* ]] || echo "FAIL: line $LINENO: $BASH_COMMAND" >&2' ERR  # No command ends a script without a word.
 export LC_ALL=C
 unset ${!SHARDCTL_@}
 work=$(mktemp -d)
