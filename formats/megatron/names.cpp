@@ -7,6 +7,7 @@
 #include <array>
 
 #include "libshard/core/checked.h"
+#include "libshard/core/contains.h"
 #include "libshard/core/error.h"
 #include "libshard/core/parse_number.h"
 
@@ -138,11 +139,6 @@ constexpr auto kCutRules = std::to_array<CutRule>({
     {"eh_proj.weight", Cut::kRows},
 });
 
-/// True if `name` ends with `end`, at the start of one of its dotted parts.
-bool ends_with_parts(std::string_view name, std::string_view end) {
-  return name == end || (name.ends_with(end) && name[name.size() - end.size() - 1] == '.');
-}
-
 /// input_layernorm.weight, final_layernorm.bias, q_layernorm.weight, final_norm.weight, ...
 bool is_norm(std::string_view name) {
   return name.ends_with("layernorm.weight") || name.ends_with("layernorm.bias") || name.ends_with("_norm.weight") ||
@@ -152,7 +148,7 @@ bool is_norm(std::string_view name) {
 std::optional<Cut> cut_of(std::string_view name, bool gated) {
   if (is_norm(name)) return Cut::kNot;
   for (const CutRule& rule : kCutRules) {
-    if (!ends_with_parts(name, rule.end)) continue;
+    if (!ends_with_part(name, rule.end)) continue;
     return rule.cut == Cut::kGatedRows && !gated ? Cut::kRows : rule.cut;
   }
   return std::nullopt;
@@ -214,7 +210,7 @@ std::string with_layer(std::string_view name, std::int64_t layer) {
 }
 
 bool is_parameter(std::string_view name) {
-  return !ends_with_parts(name, "router.expert_bias") && !ends_with_parts(name, "inv_freq");
+  return !ends_with_part(name, "router.expert_bias") && !ends_with_part(name, "inv_freq");
 }
 
 bool is_extra_state(std::string_view name) { return name.find("_extra_state") != std::string_view::npos; }

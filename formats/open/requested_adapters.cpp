@@ -14,6 +14,7 @@
 #include "libshard/compute/computed_reader.h"
 #include "libshard/compute/merge_adapters.h"
 #include "libshard/compute/requantize.h"
+#include "libshard/core/contains.h"
 #include "libshard/core/error.h"
 #include "libshard/core/object_faults.h"
 #include "libshard/core/short_text.h"
@@ -113,7 +114,7 @@ class TieCheck {
     const std::vector<Tensor>& tensors = source.catalog().tensors;
     std::vector<SelectedTensor> all;
     for (std::uint32_t i = 0; i < tensors.size(); ++i) all.push_back({i, tensors[i].dtype, tensors[i].name, {}});
-    const auto root = [&](std::size_t i) { return tensors[i].alias_of == kNoIndex ? i : tensors[i].alias_of; };
+    const auto root = [&](std::size_t i) { return source.catalog().original_of(static_cast<std::uint32_t>(i)); };
     for (const TiedPair& pair : find_tied(all)) {
       if (root(pair.repeated) == root(pair.original)) continue;  // A merge changes both.
       twice_.emplace_back(tensors[pair.repeated].name, tensors[pair.original].name);
@@ -141,7 +142,7 @@ class TieCheck {
       const auto is_factor = [&](const Tensor& tensor) {
         const std::size_t factor = tensor.name.find(".lora_");
         return factor != std::string_view::npos &&
-               is_called(std::string(tensor.name.substr(0, factor)) + ".weight", target);
+               ends_with_part(std::string(tensor.name.substr(0, factor)) + ".weight", target);
       };
       return std::ranges::find_if(adapter.reader->catalog().tensors, is_factor);
     };
@@ -160,8 +161,8 @@ class TieCheck {
     const bool is_saved = factor == std::string_view::npos;
     const std::string parameter = is_saved ? std::string(name) : std::string(name.substr(0, factor)) + ".weight";
     for (const AbsentTie& tie : ties_) {
-      const bool is_repeated = is_called(parameter, tie.repeated);
-      if (!is_repeated && !(is_saved && is_called(parameter, tie.original))) continue;
+      const bool is_repeated = ends_with_part(parameter, tie.repeated);
+      if (!is_repeated && !(is_saved && ends_with_part(parameter, tie.original))) continue;
       // A model without a head may have its embedding at the top.
       const bool is_at_top = parameter == tie.original || parameter == std::string(kWrapper).append(tie.original);
       const bool has_no_head = adapter.config.has_no_head || (is_at_top && tie.original != "shared.weight");

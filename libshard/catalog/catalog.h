@@ -154,6 +154,11 @@ struct Catalog {
   const File& file_of(const Tensor& tensor) const { return files[storage_of(tensor).file]; }
   /// The tensor with that name (of the lowest rank), or null.
   const Tensor* find(std::string_view name) const;
+  std::uint32_t index_of(const Tensor& own) const { return static_cast<std::uint32_t>(&own - tensors.data()); }
+  /// The index of the tensor that owns a tensor's bytes: the one of which it is an alias, or the tensor itself.
+  std::uint32_t original_of(std::uint32_t tensor) const {
+    return tensors[tensor].alias_of == kNoIndex ? tensor : tensors[tensor].alias_of;
+  }
   std::int64_t logical_bytes() const;  ///< The size of all tensors, with aliases counted once.
   std::int64_t stored_bytes() const;   ///< All chunks' elements, with aliases once and all replicas.
 };

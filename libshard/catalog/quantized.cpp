@@ -177,12 +177,6 @@ static_assert([] {
   return true;
 }());
 
-/// Whether the name ends with the parts `part`.
-bool ends_with_part(std::string_view name, std::string_view part) {
-  if (!name.ends_with(part)) return false;
-  return name.size() == part.size() || name[name.size() - part.size() - 1] == '.';
-}
-
 std::string_view without_part(std::string_view name, std::string_view part) {
   return name.substr(0, name.size() > part.size() ? name.size() - part.size() - 1 : 0);
 }

@@ -15,11 +15,7 @@ enum class Known : std::uint8_t { kEqual, kDifferent, kOpen };
 Known compare_entries(const Catalog& catalog, const SelectedTensor& a, const SelectedTensor& b) {
   const Tensor &first = catalog.tensors[a.source], &second = catalog.tensors[b.source];
   if (first.dtype != second.dtype || first.shape != second.shape) return Known::kDifferent;
-  const auto root = [&](std::uint32_t index) {
-    const std::uint32_t original = catalog.tensors[index].alias_of;
-    return original == kNoIndex ? index : original;
-  };
-  return root(a.source) == root(b.source) ? Known::kEqual : Known::kOpen;
+  return catalog.original_of(a.source) == catalog.original_of(b.source) ? Known::kEqual : Known::kOpen;
 }
 
 }  // namespace

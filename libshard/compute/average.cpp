@@ -170,8 +170,7 @@ class Averaging {
   bool is_tied(std::size_t i, std::size_t other) const {
     for (std::size_t checkpoint = 0; checkpoint < checkpoints_.size(); ++checkpoint) {
       const auto stored = [&](std::size_t position) {
-        const std::uint32_t original = at(checkpoint, position).alias_of;
-        return original == kNoIndex ? taken_[checkpoint][position] : original;
+        return catalog(checkpoint).original_of(taken_[checkpoint][position]);
       };
       if (stored(i) != stored(other)) return false;
     }

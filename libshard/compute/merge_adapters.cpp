@@ -100,10 +100,10 @@ class Merging {
       made.formulas.push_back(make_formula(tensor, merge));
     }
     for (std::uint32_t i = 0; i < base_.tensors.size(); ++i) {
-      const std::uint32_t formula = formula_of[root(i)];
+      const std::uint32_t formula = formula_of[base_.original_of(i)];
       if (formula == kNoIndex) continue;
       made.dropped.push_back(i);
-      if (root(i) != i) made.formulas[formula].aliases.emplace_back(base_.tensors[i].name);
+      if (base_.original_of(i) != i) made.formulas[formula].aliases.emplace_back(base_.tensors[i].name);
     }
     return made;
   }
@@ -124,13 +124,9 @@ class Merging {
   }
 
  private:
-  std::uint32_t root(std::uint32_t tensor) const {
-    const std::uint32_t original = base_.tensors[tensor].alias_of;
-    return original == kNoIndex ? tensor : original;
-  }
   std::uint32_t find(const std::string& name) const {
     const Tensor* const found = base_.find(name);
-    return found == nullptr ? kNoIndex : static_cast<std::uint32_t>(found - base_.tensors.data());
+    return found == nullptr ? kNoIndex : base_.index_of(*found);
   }
   /// The parameters directly in a module, without `weight`.
   std::vector<std::uint32_t> parameters_of(const std::string& module) const {
@@ -432,7 +428,7 @@ void Merging::check_dtype(std::uint32_t adapter, std::uint32_t target, std::stri
 
 Merge& Merging::merge_of(std::uint32_t adapter, std::uint32_t target, std::string_view from) {
   check_dtype(adapter, target, from);
-  Merge& merge = merges_[root(target)];
+  Merge& merge = merges_[base_.original_of(target)];
   if (merge.last_adapter == adapter + 1) {
     throw of_adapter(
         ErrorCode::kUnsupported, adapters_[adapter], from,
@@ -484,14 +480,14 @@ void Merging::add_saved(std::uint32_t adapter, const SavedTensor& saved, const P
         .expected(to_string(base_.tensors[target].shape))
         .found(to_string(from.shape));
   }
-  if (!saved.is_base && has_several_names_[root(target)]) {
+  if (!saved.is_base && has_several_names_[base_.original_of(target)]) {
     throw of_adapter(
         ErrorCode::kUnsupported, adapters_[adapter], from.name,
         fmt::format("replaces '{}' only, which shares its storage with another tensor", base_.tensors[target].name))
         .hint("merge it with the library that trained it");
   }
   check_dtype(adapter, target, from.name);
-  Merge& merge = saved.is_base ? merges_[root(target)] : merge_of(adapter, target, from.name);
+  Merge& merge = saved.is_base ? merges_[base_.original_of(target)] : merge_of(adapter, target, from.name);
   if ((adapters_[adapter].weight != 1 && !saved.is_base) || !merge.terms.empty() || merge.replaced) {
     throw of_adapter(ErrorCode::kUnsupported, adapters_[adapter], from.name,
                      "replaces a tensor, which excludes weights and other adapters before it");

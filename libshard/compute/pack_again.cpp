@@ -263,12 +263,9 @@ PackAgain::PackAgain(std::unique_ptr<Reader> source, const QuantizationFacts& fa
   readers.push_back(std::move(source));
   computed_ = std::make_unique<ComputedReader>(std::move(readers), std::move(all));
   const Catalog& catalog = computed_->catalog();
-  const auto index_of = [&](const std::string& name) {
-    return static_cast<std::uint32_t>(catalog.find(name) - catalog.tensors.data());
-  };
   for (const Formula& formula : formulas_) {
-    values_.push_back(index_of(formula.name));
-    scales_.push_back(index_of(scales_of(formula).name));
+    values_.push_back(catalog.index_of(*catalog.find(formula.name)));
+    scales_.push_back(catalog.index_of(*catalog.find(scales_of(formula).name)));
   }
   std::vector<std::uint32_t> located(catalog.tensors.size());
   std::iota(located.begin(), located.end(), 0U);

@@ -72,9 +72,7 @@ class Repacking {
 
  private:
   void add_plain(Formula merged) {
-    const auto drop = [&](std::string_view name) {
-      made_.dropped.push_back(static_cast<std::uint32_t>(stored_.find(name) - stored_.tensors.data()));
-    };
+    const auto drop = [&](std::string_view name) { made_.dropped.push_back(stored_.index_of(*stored_.find(name))); };
     drop(merged.name);
     for (const std::string& alias : merged.aliases) drop(alias);
     made_.formulas.push_back(std::move(merged));

@@ -84,7 +84,7 @@ void refuse_unknown_codes(const Catalog& catalog, const QuantizedPart& part, con
     if (statement.empty()) return false;
     if (is_first) return checked_numel(tensor.shape) > 1;
     const bool is_byte = tensor.dtype == DType::kInt8 || tensor.dtype == DType::kUint8;
-    const bool is_plain = part.is_plain(static_cast<std::uint32_t>(&tensor - catalog.tensors.data()));
+    const bool is_plain = part.is_plain(catalog.index_of(tensor));
     return is_byte && is_plain && tensor.shape.size() >= 2 && !tensor.name.ends_with("bias");  // GPT-2's masks
   };
   const auto codes = std::ranges::find_if(catalog.tensors, is_code);

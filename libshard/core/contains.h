@@ -1,4 +1,4 @@
-/// \file Questions about lists: contains is std::ranges::contains of C++23.
+/// \file Questions about lists and ends of names: contains is std::ranges::contains of C++23.
 #pragma once
 
 #include <algorithm>
@@ -16,6 +16,12 @@ constexpr bool contains(const List& list, const Item& item, Projection projectio
 
 inline bool ends_in_any(std::string_view name, const auto& suffixes) {
   return std::ranges::any_of(suffixes, [&](std::string_view suffix) { return name.ends_with(suffix); });
+}
+
+/// Whether a name is `end`, or ends with it after a dot. False for an empty end.
+inline bool ends_with_part(std::string_view name, std::string_view end) {
+  return !end.empty() && name.ends_with(end) &&
+         (name.size() == end.size() || name[name.size() - end.size() - 1] == '.');
 }
 
 }  // namespace shard

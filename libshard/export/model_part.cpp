@@ -488,7 +488,7 @@ class ModelReader final : public Reader {
     catalog_.tensors.reserve(part.tensors.size());
     for (const ModelTensor& each : part.tensors) {
       Tensor tensor = source[each.source];
-      std::uint32_t& first = first_of[tensor.alias_of == kNoIndex ? each.source : tensor.alias_of];
+      std::uint32_t& first = first_of[inner_->catalog().original_of(each.source)];
       tensor.alias_of = first;
       if (first == kNoIndex) first = static_cast<std::uint32_t>(catalog_.tensors.size());
       tensor.name = catalog_.arena->copy(each.name);

@@ -4,6 +4,8 @@
 #include <array>
 #include <optional>
 
+#include "libshard/core/contains.h"
+
 namespace shard {
 
 namespace {
@@ -30,17 +32,12 @@ constexpr std::array<TiedNames, 9> kTied{{
 
 template <class Named>
 std::optional<std::size_t> find_called(std::span<const Named> tensors, std::string_view end) {
-  const auto found = std::ranges::find_if(tensors, [&](const auto& each) { return is_called(each.name, end); });
+  const auto found = std::ranges::find_if(tensors, [&](const auto& each) { return ends_with_part(each.name, end); });
   if (found == tensors.end()) return std::nullopt;
   return static_cast<std::size_t>(found - tensors.begin());
 }
 
 }  // namespace
-
-bool is_called(std::string_view name, std::string_view end) {
-  return !end.empty() && name.ends_with(end) &&
-         (name.size() == end.size() || name[name.size() - end.size() - 1] == '.');
-}
 
 std::vector<AbsentTie> absent_ties(const Catalog& catalog) {
   const std::span<const Tensor> tensors = catalog.tensors;

@@ -30,7 +30,4 @@ struct AbsentTie {
 /// By the names in transformers' models. None for a tensor of which a repetition is stored.
 std::vector<AbsentTie> absent_ties(const Catalog& catalog);
 
-/// Whether a name is `end`, or ends with it after a dot. False for an empty end.
-bool is_called(std::string_view name, std::string_view end);
-
 }  // namespace shard

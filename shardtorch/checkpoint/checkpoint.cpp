@@ -261,7 +261,7 @@ void Loading::add_target(const WantedTensor& wanted, const Tensor& found) {
     throw mismatch(wanted.name, "shape", to_string(tensor.sizes()), to_string(found.shape));
   }
   builder_.begin(target_.arena->copy(wanted.name), {}, dtype, found.shape);
-  builder_.tensor().source = static_cast<std::uint32_t>(&found - reader_->catalog().tensors.data());
+  builder_.tensor().source = reader_->catalog().index_of(found);
   const ShardedTensor sharded = ShardedTensor::of(tensor);
   if (sharded.defined()) {
     for (const Shard& shard : sharded.local_shards()) {

@@ -4,21 +4,12 @@
 #include <map>
 
 namespace shard::app {
-namespace {
-
-std::uint32_t root_of(const Catalog& catalog, const SelectedTensor& selected) {
-  const std::uint32_t alias_of = catalog.tensors[selected.source].alias_of;
-  return alias_of == kNoIndex ? selected.source : alias_of;
-}
-
-}  // namespace
-
 Totals totals(const Catalog& catalog, const Selection& selection) {
   Totals sum;
   std::vector<bool> seen(catalog.tensors.size(), false);
   for (const SelectedTensor& selected : selection.tensors) {
     const Tensor& tensor = catalog.tensors[selected.source];
-    const std::uint32_t root = root_of(catalog, selected);
+    const std::uint32_t root = catalog.original_of(selected.source);
     if (seen[root]) continue;
     seen[root] = true;
     const std::int64_t elements = element_count(tensor.shape), bytes = packed_bytes(elements, selected.dtype);
@@ -51,13 +42,13 @@ std::vector<QuantizedCount> quantized_counts(const Catalog& catalog) {
 Aliases::Aliases(const Catalog& catalog, const Selection& selection)
     : catalog_(catalog), selection_(selection), first_(catalog.tensors.size(), kNoIndex) {
   for (std::uint32_t i = 0; i < selection.tensors.size(); ++i) {
-    std::uint32_t& first = first_[root_of(catalog, selection.tensors[i])];
+    std::uint32_t& first = first_[catalog.original_of(selection.tensors[i].source)];
     if (first == kNoIndex) first = i;
   }
 }
 
 std::optional<std::string_view> Aliases::first_of(const SelectedTensor& selected) const {
-  const SelectedTensor& first = selection_.tensors[first_[root_of(catalog_, selected)]];
+  const SelectedTensor& first = selection_.tensors[first_[catalog_.original_of(selected.source)]];
   return first.source == selected.source ? std::nullopt : std::optional<std::string_view>(first.name);
 }
 

@@ -433,7 +433,7 @@ std::int64_t compute_weights(const Session& session, const Request& request, Ver
   const auto is_selected = name_filter(request.select);
   for (const Formula& formula : computed->formulas()) {
     if (!is_selected(formula.name)) continue;
-    tensors.push_back(static_cast<std::uint32_t>(catalog.find(formula.name) - catalog.tensors.data()));
+    tensors.push_back(catalog.index_of(*catalog.find(formula.name)));
   }
   source.reader->locate(tensors);
   for_own_share(session, tensors.size(), found, stop,
@@ -453,7 +453,7 @@ std::vector<std::uint32_t> match(const PackAgain& packed, const Catalog& plain, 
     const Tensor* const tensor = plain.find(weight.name);
     const bool is_there = tensor != nullptr && !tensor->damaged;
     const bool fits = is_there && std::ranges::equal(tensor->shape, weight.shape) && is_plain_float(tensor->dtype);
-    if (fits) tensors[i] = static_cast<std::uint32_t>(tensor - plain.tensors.data());
+    if (fits) tensors[i] = plain.index_of(*tensor);
     if (fits) continue;
     Error error(ErrorCode::kCorruption, is_there ? fmt::format("'{}' is not the quantized weight", weight.name)
                                                  : fmt::format("the quantized weight '{}' is missing", weight.name));

@@ -59,9 +59,8 @@ void SharingPlan::find_aliases() {
   HashMap<std::uint64_t, std::uint32_t> first;  // The key combines the source's first alias and the requested dtype.
   for (std::uint32_t i = 0; i < alias_.size(); ++i) {
     const SelectedTensor& selected = selection_.tensors[i];
-    const std::uint32_t alias_of = source_.tensors[selected.source].alias_of;
-    if (alias_of == kNoIndex && !has_alias[selected.source]) continue;
-    const std::uint64_t same = alias_of == kNoIndex ? selected.source : alias_of;
+    const std::uint64_t same = source_.original_of(selected.source);
+    if (!has_alias[same]) continue;
     const auto [index, is_new] = first.try_emplace(same * kDTypeCount + static_cast<std::uint64_t>(selected.dtype), i);
     if (!is_new) alias_[i] = index;
   }
