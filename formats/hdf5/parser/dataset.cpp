@@ -1,14 +1,16 @@
-#include "formats/hdf5/parser/dataset.h"
-
 #include <algorithm>
 #include <array>
+#include <cstddef>
 #include <cstdio>
 #include <cstdlib>
+#include <optional>
+#include <span>
 #include <string>
 
 #include "formats/hdf5/described.h"
+#include "formats/hdf5/library/handle.h"
 #include "formats/hdf5/parser/describe.h"
-#include "formats/hdf5/parser/lzf_filter.h"
+#include "formats/parts/decoded_view/lzf_stream.h"
 #include "libshard/core/box.h"
 
 namespace shard::hdf5 {
@@ -356,6 +358,30 @@ void find_chunks(const ChunkedLayout& layout, Entry& entry) {
   if (twice != entry.chunks.end()) throw_malformed("its index lists a chunk twice");
 }
 
+constexpr H5Z_filter_t kLzfFilter = 32000;  // Its number at the HDF Group.
+
+/// Decodes a chunk of the filter lzf. Parameter 2 is its size, which limits the output. \returns the bytes in
+/// `*buffer`; 0 if it failed
+std::size_t decode(unsigned flags, std::size_t parameter_count, const unsigned* parameters, std::size_t bytes,
+                   std::size_t* room, void** buffer) noexcept {
+  constexpr std::size_t kChunkBytes = 2;
+  if ((flags & H5Z_FLAG_REVERSE) == 0 || parameter_count <= kChunkBytes) return 0;
+  const std::size_t most = std::max<std::size_t>(parameters[kChunkBytes], 1);
+  auto* const out = static_cast<std::byte*>(H5allocate_memory(most, false));
+  if (out == nullptr) return 0;
+  decoded_view::LzfStream stream;
+  std::span<const std::byte> in(static_cast<const std::byte*>(*buffer), bytes);
+  const std::optional<std::size_t> made = stream.decode(in, std::span(out, most));
+  if (!made || !in.empty() || !stream.may_end()) {
+    H5free_memory(out);
+    return 0;
+  }
+  H5free_memory(*buffer);
+  *buffer = out;
+  *room = most;
+  return *made;
+}
+
 StorageKind storage_of(hid_t properties) {
   switch (checked(H5Pget_layout(properties))) {
     case H5D_COMPACT:
@@ -470,6 +496,11 @@ void describe_dataset(const WholeFile& file, hid_t dataset, Entry& entry, EntryA
   if (entry.storage == StorageKind::kChunked) entry.filters = std::move(filters);
   entry.fill = fill_of(properties.get(), type.get(), entry.type);
   describe_storage(file, dataset, properties.get(), entry, arena);
+}
+
+void register_lzf_filter() {
+  static const H5Z_class2_t kFilter{H5Z_CLASS_T_VERS, kLzfFilter, 0, 1, "lzf", nullptr, nullptr, decode};
+  checked(H5Zregister(&kFilter));
 }
 
 }  // namespace shard::hdf5

@@ -21,9 +21,7 @@
 
 #include "formats/hdf5/library/handle.h"
 #include "formats/hdf5/parser/channel.h"
-#include "formats/hdf5/parser/dataset.h"
 #include "formats/hdf5/parser/describe.h"
-#include "formats/hdf5/parser/lzf_filter.h"
 #include "formats/hdf5/reply.h"
 
 namespace shard::hdf5 {
