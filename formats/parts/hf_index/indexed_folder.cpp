@@ -65,20 +65,8 @@ Error several_sets(const std::string& folder, const std::vector<CountedSet>& set
   return error;
 }
 
-}  // namespace
-
-std::optional<Error> counted_fault(const std::string& folder, const std::vector<std::string>& names,
-                                   std::string_view suffix) {
-  const std::vector<CountedSet> sets = counted_sets(names, suffix);
-  if (const auto [a, b] = rivals(sets); a != nullptr) return several_sets(folder, sets, *a, *b);
-  const std::string missing = missing_part(names, suffix);
-  if (missing.empty()) return std::nullopt;
-  return Error(ErrorCode::kNotFound, "a part is missing: the names of the others show it")
-      .in_file(join_path(folder, missing))
-      .of_kind(FindingKind::kMissingFile)
-      .hint("download the missing file, or list the files to read one by one");
-}
-
+/// A finding for files with base names `names` that were named one by one: other parts exist and are not read. It is
+/// not a fault, because a user may select some parts. Nothing if all parts are named, or their names do not count them.
 std::optional<Error> unnamed_parts(const std::vector<std::string>& names, std::string_view suffix) {
   const std::string missing = missing_part(names, suffix);
   if (missing.empty()) return std::nullopt;
@@ -90,6 +78,8 @@ std::optional<Error> unnamed_parts(const std::vector<std::string>& names, std::s
       .because("only the files that were named are read");
 }
 
+/// The error for parts of the index's own checkpoint that it does not list, or nothing. `names` are the files of the
+/// folder, `listed` those of the index, sorted.
 std::optional<Error> lacks_parts(const std::string& index, const std::vector<std::string>& names,
                                  const std::vector<std::string>& listed, std::string_view suffix) {
   const std::vector<std::string> parts = unlisted_parts(names, listed, suffix);
@@ -102,6 +92,14 @@ std::optional<Error> lacks_parts(const std::string& index, const std::vector<std
       .hint("download the index again, or rebuild it by repairing the checkpoint");
 }
 
+/// An index that lists missing files although its folder contains a complete checkpoint.
+struct StaleIndex {
+  Error error;                  ///< Names the folder, instead of which the complete set may be read.
+  WholeSet whole;               ///< Not empty.
+  bool is_all_missing = false;  ///< None of the files that the index lists exists.
+};
+
+/// Returns the fault if the index is stale in this sense. `names` and `listed` are as for lacks_parts.
 std::optional<StaleIndex> find_stale(const SourceStore& store, const std::string& folder, const std::string& index,
                                      const std::vector<std::string>& names, const std::vector<std::string>& listed,
                                      std::string_view suffix) {
@@ -135,6 +133,20 @@ Error absent_tensor(std::string_view name, std::string_view file, const std::str
 
 Error misplaced_tensor(std::string_view name, const std::string& index) {
   return mismatch("another file also contains this tensor, contrary to the index", name, index);
+}
+
+}  // namespace
+
+std::optional<Error> counted_fault(const std::string& folder, const std::vector<std::string>& names,
+                                   std::string_view suffix) {
+  const std::vector<CountedSet> sets = counted_sets(names, suffix);
+  if (const auto [a, b] = rivals(sets); a != nullptr) return several_sets(folder, sets, *a, *b);
+  const std::string missing = missing_part(names, suffix);
+  if (missing.empty()) return std::nullopt;
+  return Error(ErrorCode::kNotFound, "a part is missing: the names of the others show it")
+      .in_file(join_path(folder, missing))
+      .of_kind(FindingKind::kMissingFile)
+      .hint("download the missing file, or list the files to read one by one");
 }
 
 DataFiles files_as_given(const std::vector<std::string>& paths) {
