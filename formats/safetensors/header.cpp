@@ -21,6 +21,8 @@ namespace shard::safetensors {
 
 namespace {
 
+constexpr std::int64_t kMaxHeaderBytes = 100'000'000;
+
 /// The shortest text of a tensor: `"":{"dtype":"U8","shape":[],"data_offsets":[0,0]}`.
 constexpr std::size_t kLeastEntryBytes = 48;
 
@@ -36,6 +38,12 @@ constexpr std::array kOrder{
     DType::kInt64,          DType::kUint64,
 };
 
+/// A dtype with its spelling in headers.
+struct HeaderDType {
+  std::string_view name;
+  DType dtype;
+};
+
 constexpr auto kDTypes = [] {
   std::array<HeaderDType, kOrder.size()> all{};
   for (std::size_t i = 0; i < all.size(); ++i) all[i] = {dtype_row(kOrder[i]).safetensors, kOrder[i]};
@@ -44,6 +52,15 @@ constexpr auto kDTypes = [] {
 static_assert(std::ranges::all_of(kDTypeRows, [](const DTypeRow& row) {
   return row.safetensors.empty() == (std::ranges::find(kOrder, row.dtype) == kOrder.end());
 }));
+
+/// Whether the reference can count the elements of a shape. It multiplies from the first dimension, so a 0 only
+/// prevents an overflow in later dimensions: [0, 2^40, 2^40] has 0 elements, [2^40, 2^40, 0] is too large.
+bool is_countable(std::span<const std::int64_t> shape) {
+  std::uint64_t product = 1;
+  return std::ranges::none_of(shape, [&](std::int64_t size) {
+    return size >= 0 && __builtin_mul_overflow(product, static_cast<std::uint64_t>(size), &product);
+  });
+}
 
 /// The number of '{' in a text. The inner loop is short enough for a sum of one byte, so it becomes vector
 /// instructions.
@@ -316,15 +333,6 @@ Error too_long(const RandomReader& file, const std::string& shown, std::uint64_t
 
 }  // namespace
 
-bool is_countable(std::span<const std::int64_t> shape) {
-  std::uint64_t product = 1;
-  return std::ranges::none_of(shape, [&](std::int64_t size) {
-    return size >= 0 && __builtin_mul_overflow(product, static_cast<std::uint64_t>(size), &product);
-  });
-}
-
-std::span<const HeaderDType> header_dtypes() { return kDTypes; }
-
 HeaderText read_header_text(const RandomReader& file, const std::string& shown, int threads, Arena& arena) {
   if (file.size() < kLengthBytes) {
     throw truncated(shown, fmt::format("the file has only {} bytes; the header length needs 8", file.size()),
@@ -376,8 +384,7 @@ constexpr JsonStyle kHeaderJson{JsonEscapes::kNone, true};
 constexpr std::size_t kAlignment = 8;  ///< The alignment of the data's first byte, as in the reference.
 
 std::size_t dtype_order(DType dtype) {
-  const std::span<const HeaderDType> all = header_dtypes();
-  return static_cast<std::size_t>(std::ranges::find(all, dtype, &HeaderDType::dtype) - all.begin());
+  return static_cast<std::size_t>(std::ranges::find(kDTypes, dtype, &HeaderDType::dtype) - kDTypes.begin());
 }
 
 void check_text(std::string_view text, const char* what) {
@@ -394,7 +401,7 @@ void check_tensor(const Tensor& tensor) {
         .of_tensor(tensor.name)
         .suggest(Remedy::kRename, tensor.name);
   }
-  if (dtype_order(tensor.dtype) == header_dtypes().size()) {
+  if (dtype_order(tensor.dtype) == kDTypes.size()) {
     Error error(ErrorCode::kUnsupported, fmt::format("cannot write tensor '{}': safetensors has no dtype {}",
                                                      tensor.name, dtype_name(tensor.dtype)));
     if (is_castable(tensor.dtype)) error.suggest(Remedy::kCast, tensor.name);
@@ -417,7 +424,7 @@ void check_tensor(const Tensor& tensor) {
 
 void write_entry(JsonWriter& json, const Tensor& tensor, Dims shape, std::int64_t begin, std::int64_t end) {
   json.member_name(tensor.name), json.begin_object();
-  json.key("dtype"), json.string(header_dtypes()[dtype_order(tensor.dtype)].name);
+  json.key("dtype"), json.string(kDTypes[dtype_order(tensor.dtype)].name);
   json.key("shape"), json.begin_array();
   for (int d = 0; d < shape.size(); ++d) {
     const bool doubles = tensor.dtype == DType::kFloat4E2m1fnX2 && d + 1 == shape.size();

@@ -24,20 +24,7 @@
 
 namespace shard::safetensors {
 
-inline constexpr std::int64_t kMaxHeaderBytes = 100'000'000;
 inline constexpr std::int64_t kLengthBytes = 8;  ///< The size of the number before the header.
-
-/// A dtype with its spelling in headers.
-struct HeaderDType {
-  std::string_view name;
-  DType dtype;
-};
-/// In the order of the reference's enum, by which its writer sorts.
-std::span<const HeaderDType> header_dtypes();
-
-/// Whether the reference can count the elements of a shape. It multiplies from the first dimension, so a 0 only
-/// prevents an overflow in later dimensions: [0, 2^40, 2^40] has 0 elements, [2^40, 2^40, 0] is too large.
-bool is_countable(std::span<const std::int64_t> shape);
 
 /// One tensor of a header. The views are valid only during the call that receives it.
 struct HeaderEntry {
