@@ -42,6 +42,23 @@ bool sort_in(const std::string& name, TagFolder& folder) {
   return true;
 }
 
+/// The files of states among `names`; their folder is `path`.
+TagFolder sort_state_files(const std::string& path, std::span<const std::string> names) {
+  TagFolder folder{path, {}, {}, {}};
+  for (const std::string& name : names) sort_in(name, folder);
+  const auto by_ranks = [](const StateFile& a, const StateFile& b) {
+    return std::tie(a.model_rank, a.data_rank, a.name) < std::tie(b.model_rank, b.data_rank, b.name);
+  };
+  for (auto* files : {&folder.models, &folder.sharded_models, &folder.optimizers}) std::ranges::sort(*files, by_ranks);
+  return folder;
+}
+
+/// True for the name of a file of model or optimizer states.
+bool is_state_file(std::string_view name) {
+  TagFolder ignored;
+  return sort_in(std::string(name), ignored);
+}
+
 /// Whether a folder with these names is a tag folder.
 bool holds_states(std::span<const std::string> names) {
   return std::ranges::any_of(names, [](const std::string& name) { return is_state_file(name); });
@@ -71,16 +88,6 @@ void refuse_others(const std::string& path, std::span<const std::string> names) 
 
 }  // namespace
 
-TagFolder sort_state_files(const std::string& path, std::span<const std::string> names) {
-  TagFolder folder{path, {}, {}, {}};
-  for (const std::string& name : names) sort_in(name, folder);
-  const auto by_ranks = [](const StateFile& a, const StateFile& b) {
-    return std::tie(a.model_rank, a.data_rank, a.name) < std::tie(b.model_rank, b.data_rank, b.name);
-  };
-  for (auto* files : {&folder.models, &folder.sharded_models, &folder.optimizers}) std::ranges::sort(*files, by_ranks);
-  return folder;
-}
-
 /// A tag comes from a file, so it may only name a folder inside this one.
 std::string named_folder(const SourceStore& store, const std::string& path, std::string_view file_name) {
   const std::string tag = small_text(store, join_path(path, file_name), kMaxTagBytes);
@@ -105,11 +112,6 @@ std::string name_beside(const StateFile& other, std::int64_t rank) {
   const std::size_t begin = other.name.find(kMark) + kMark.size();
   const std::size_t end = other.name.find('_', begin);
   return fmt::format("{}{}{}", other.name.substr(0, begin), rank, other.name.substr(end));
-}
-
-bool is_state_file(std::string_view name) {
-  TagFolder ignored;
-  return sort_in(std::string(name), ignored);
 }
 
 bool is_tag_folder(const SourceStore& store, const std::string& path) {

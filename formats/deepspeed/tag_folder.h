@@ -35,11 +35,6 @@ TagFolder of_model_rank(const TagFolder& folder, std::int64_t model_rank);
 
 /// True for a folder with such files, and for one whose file `latest` names such a folder. Reads only names.
 bool is_tag_folder(const SourceStore& store, const std::string& path);
-/// True for the name of a file of model or optimizer states.
-bool is_state_file(std::string_view name);
-
-/// The files of states among `names`; their folder is `path`.
-TagFolder sort_state_files(const std::string& path, std::span<const std::string> names);
 /// The folder in `path` that its text file `file` names; empty if there is none.
 std::string named_folder(const SourceStore& store, const std::string& path, std::string_view file);
 
