@@ -12,12 +12,14 @@
 #include <vector>
 
 #include "formats/dcp/check_items.h"
+#include "formats/dcp/format.h"
 #include "formats/dcp/item_store.h"
 #include "formats/dcp/metadata.h"
 #include "formats/dcp/object_items.h"
 #include "formats/dcp/rank_copies.h"
 #include "formats/dcp/rebuild.h"
 #include "formats/dcp/source_files.h"
+#include "formats/dcp/writer.h"
 #include "formats/torch/check_saved.h"
 #include "libshard/catalog/catalog.h"
 #include "libshard/catalog/catalog_builder.h"
@@ -276,6 +278,18 @@ class DcpReader : public Reader {
   std::vector<std::uint32_t> lost_items_;  // For rebuilt metadata: the items that were not found.
 };
 
+/// The error for one rank's file of a DCP checkpoint: the folder is the checkpoint.
+std::optional<Error> refuse_item_file(const SourceStore& store, const std::string& path) {
+  const std::string folder = parent_path(path);
+  const bool is_item_file = file_numbers(base_name(path)).rank >= 0;
+  if (!is_item_file && base_name(path) != kMetadataName) return std::nullopt;
+  if (!store.is_file(path)) return std::nullopt;
+  return Error(ErrorCode::kInvalidArgument, "this is one file of a DCP checkpoint, which is read as a folder")
+      .in_file(path)
+      .expected("the folder with .metadata and all .distcp files")
+      .suggest(Remedy::kReadFolder, folder);
+}
+
 }  // namespace
 
 bool detect(const Source& source) {
@@ -311,3 +325,12 @@ std::unique_ptr<Reader> open_folder(const SourceStore& store, const std::string&
 }
 
 }  // namespace shard::dcp
+
+const shard::Format shard::kDcpFormat{
+    .traits = {.name = "dcp", .pieces = true, .single_box_items = true, .objects = true},
+    .suffixes = {},
+    .detect = dcp::detect,
+    .open = dcp::open,
+    .make_writer = dcp::make_writer,
+    .refuse_part = dcp::refuse_item_file,
+};

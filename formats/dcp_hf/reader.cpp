@@ -1,10 +1,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <map>
 #include <optional>
 #include <set>
 #include <string>
+#include <string_view>
 #include <tuple>
 #include <vector>
 
@@ -471,6 +473,9 @@ class DcpHfReader final : public Reader {
   std::optional<Recorded> recorded_;   ///< The record of the first file.
 };
 
+/// The files are valid safetensors files, but the safetensors reader would take pieces for whole tensors.
+constexpr std::array<std::string_view, 1> kSupersedes{"safetensors"};
+
 }  // namespace
 
 bool detect(const Source& source) {
@@ -494,3 +499,12 @@ std::unique_ptr<Reader> open(const Source& source, const OpenOptions& options) {
 }
 
 }  // namespace shard::dcp_hf
+
+const shard::Format shard::kDcpHfFormat{
+    .traits = {.name = "dcp-hf", .pieces = true, .single_box_items = true, .notes = true},
+    .suffixes = {},
+    .supersedes = dcp_hf::kSupersedes,
+    .detect = dcp_hf::detect,
+    .open = dcp_hf::open,
+    .make_writer = dcp_hf::make_writer,
+};

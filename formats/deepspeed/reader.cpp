@@ -1,8 +1,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <cstdint>
 #include <optional>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -259,6 +261,21 @@ void SaveReader::describe(std::int64_t ranks) {
   }
 }
 
+namespace {
+
+/// The files of a save are torch.save files, but only DeepSpeed's own formats can join them.
+constexpr std::array<std::string_view, 2> kSupersedes{"torch", "torch-ranks"};
+constexpr std::array<std::string_view, 2> kWeights{"masters", "16bit"};
+constexpr std::array kReadOptions{
+    FormatOption{"weights", kWeights, "DeepSpeed parameters to read: masters (default) or 16bit (the module's copies)",
+                 "DeepSpeed checkpoints", "checkpoints of other formats have one copy of each parameter"}};
+
+}  // namespace
+
+bool wants_module(const OpenOptions& options) {
+  return choice(options.choices, kReadOptions.front()) == kWeights.back();
+}
+
 bool detect(const Source& source) {
   const SourceStore& store = *source.store;
   if (source.paths.size() != 1 || !is_tag_folder(store, source.paths.front())) return false;
@@ -271,3 +288,28 @@ std::unique_ptr<Reader> open(const Source& source, const OpenOptions& options) {
 }
 
 }  // namespace shard::deepspeed
+
+const shard::Format shard::kDeepSpeedFormat{
+    .traits = {.name = "deepspeed", .pieces = true, .objects = true, .many_files = false},
+    .suffixes = {},
+    .supersedes = deepspeed::kSupersedes,
+    .ranks_may_differ = true,
+    .read_options = deepspeed::kReadOptions,
+    .detect = deepspeed::detect,
+    .open = deepspeed::open,
+    .make_writer = nullptr,
+    .rewrite = deepspeed::repartition,
+    .rewrites = "deepspeed",
+};
+
+const shard::Format shard::kDeepSpeedUniversalFormat{
+    .traits = {.name = "deepspeed-universal", .objects = true, .many_files = false},
+    .suffixes = {},
+    .supersedes = deepspeed::kSupersedes,
+    .read_options = deepspeed::kReadOptions,
+    .detect = deepspeed::detect_universal,
+    .open = deepspeed::open_universal,
+    .make_writer = nullptr,
+    .rewrite = deepspeed::make_universal,
+    .rewrites = "deepspeed",
+};

@@ -1,10 +1,15 @@
 #include "formats/dcp/reader.h"
 
+#include <algorithm>
+#include <array>
+
+#include "formats/foreign.h"
 #include "formats/megatron_dist/format.h"
 #include "formats/megatron_dist/save_folder.h"
 #include "libshard/core/error.h"
 
 namespace shard::megatron_dist {
+
 namespace {
 
 /// True for a flat buffer of a data-parallel group. It contains uninitialised memory between its parameters, and only
@@ -23,6 +28,17 @@ constexpr dcp::FolderForm kForm{
     .names_megatron = true,
     .is_unreadable = is_bucket,
     .why_unreadable = "are flat buffers of the optimizer (dp_reshardable), whose order the checkpoint does not record"};
+
+/// The folder is also valid for dcp, which ignores the files beside the items.
+constexpr std::array<std::string_view, 1> kSupersedes{"dcp"};
+constexpr std::array kWriteOptions{kCoreVersion};
+
+/// A folder with the common data of a checkpoint, whose metadata.json is missing.
+std::optional<Error> explain_common(const SourceStore& store, const std::string& path) {
+  if (!store.is_folder(path)) return std::nullopt;
+  if (!std::ranges::binary_search(store.list(path), kCommonFile)) return std::nullopt;
+  return unreadable_kind("a Megatron-core dist_checkpointing folder", path);
+}
 
 }  // namespace
 
@@ -48,3 +64,14 @@ std::unique_ptr<Reader> open(const Source& source, const OpenOptions& options) {
 }
 
 }  // namespace shard::megatron_dist
+
+const shard::Format shard::kMegatronDistFormat{
+    .traits = {.name = "megatron-dist", .pieces = true, .single_box_items = true, .objects = true},
+    .suffixes = {},
+    .supersedes = megatron_dist::kSupersedes,
+    .write_options = megatron_dist::kWriteOptions,
+    .detect = megatron_dist::detect,
+    .open = megatron_dist::open,
+    .make_writer = megatron_dist::make_writer,
+    .explain_refusal = megatron_dist::explain_common,
+};

@@ -18,6 +18,7 @@
 #include "libshard/core/suffixes.h"
 #include "libshard/io/open_files.h"
 #include "libshard/io/paths.h"
+#include "libshard/map/documents/document.h"
 
 namespace shard::safetensors {
 
@@ -382,6 +383,8 @@ class SafetensorsReader final : public Reader {
   hf_index::IndexedFolder index_{store_, source_, {kSafetensorsSuffix, "headers", true, true}, findings_};
 };
 
+constexpr std::array<std::string_view, 1> kSuffixes{kSafetensorsSuffix};
+
 }  // namespace
 
 bool detect(const Source& source) {
@@ -399,3 +402,13 @@ std::unique_ptr<Reader> open(const Source& source, const OpenOptions& options) {
 }
 
 }  // namespace shard::safetensors
+
+const shard::Format shard::kSafetensorsFormat{
+    .traits = {.name = "safetensors", .notes = true},
+    .suffixes = safetensors::kSuffixes,
+    .loader_suffix = kSafetensorsSuffix,
+    .map_container = MapContainer::kSafetensors,
+    .detect = safetensors::detect,
+    .open = safetensors::open,
+    .make_writer = safetensors::make_writer,
+};

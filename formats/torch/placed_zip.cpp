@@ -141,6 +141,7 @@ void PlacedZip::finish(const Checksums& checksums, FileWriter& file) const {
 
 namespace {
 
+/// The frames of a target whose file i is zips[i]. Ownership: both must outlive it.
 class ZipFrames final : public StorageFrames {
  public:
   ZipFrames(const Catalog& target, const std::vector<PlacedZip>& zips) : target_(target), zips_(zips) {}
@@ -156,10 +157,6 @@ class ZipFrames final : public StorageFrames {
 };
 
 }  // namespace
-
-std::unique_ptr<StorageFrames> frames_of(const Catalog& target, const std::vector<PlacedZip>& zips) {
-  return std::make_unique<ZipFrames>(target, zips);
-}
 
 void check_dtype(const Tensor& tensor) {
   if (dtype_block(tensor.dtype).elements == 1) return;
@@ -227,7 +224,9 @@ void ZipsWriter::begin_file(const Catalog& target, std::uint32_t file, FileWrite
   if (file < zips_.size()) zips_[file].begin(to, pickle_of(target, file));
 }
 
-std::unique_ptr<StorageFrames> ZipsWriter::frames(const Catalog& target) const { return frames_of(target, zips_); }
+std::unique_ptr<StorageFrames> ZipsWriter::frames(const Catalog& target) const {
+  return std::make_unique<ZipFrames>(target, zips_);
+}
 
 void ZipsWriter::finish_file(const Catalog&, std::uint32_t file, const Checksums& checksums, FileWriter& to) {
   if (file < zips_.size()) return zips_[file].finish(checksums, to);

@@ -62,9 +62,6 @@ class PlacedZip {
   std::uint32_t pickle_crc_ = 0;
 };
 
-/// The frames of a target whose file i is zips[i]. Ownership: both must outlive it.
-std::unique_ptr<StorageFrames> frames_of(const Catalog& target, const std::vector<PlacedZip>& zips);
-
 /// \throws Error kUnsupported  torch lacks the tensor's dtype.
 void check_dtype(const Tensor& tensor);
 /// Refuses content that a torch.save file cannot store: tensors of a dtype that torch lacks, objects with hidden

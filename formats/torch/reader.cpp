@@ -3,14 +3,17 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <set>
 #include <utility>
 #include <vector>
 
 #include "formats/parts/hf_index/folder_names.h"
 #include "formats/parts/hf_index/index_file.h"
+#include "formats/parts/hf_index/indexed_folder.h"
 #include "formats/parts/zip/bytes.h"
 #include "formats/torch/foreign_classes.h"
+#include "formats/torch/format.h"
 #include "formats/torch/legacy_file.h"
 #include "formats/torch/load_tree.h"
 #include "formats/torch/saved_reader.h"
@@ -23,6 +26,12 @@
 namespace shard::torch_save {
 
 namespace {
+
+/// The files of a torch source: one torch.save file, or Hugging Face's folder of them. If `findings.goes_on()` and the
+/// index of a folder is lost, the result is the parts in it. \throws Error kNotFound  no files, or parts without their
+/// index. kCorruption  several indexes, none with the usual name. kUnsupported  several files without an index, which
+/// are probably one per rank.
+hf_index::DataFiles find_saved_files(const Source& source, Findings& findings);
 
 class TorchReader final : public SavedReader {
  public:
@@ -219,7 +228,7 @@ DataFiles from_folder(const SourceStore& store, const std::string& folder, Findi
   throw Error(error);
 }
 
-}  // namespace
+constexpr std::array<std::string_view, 5> kSuffixes{".pt", ".pth", ".bin", ".ckpt", ".pth.tar"};
 
 DataFiles find_saved_files(const Source& source, Findings& findings) {
   if (source.paths.empty()) throw Error(ErrorCode::kInvalidArgument, "no source was named");
@@ -242,6 +251,8 @@ DataFiles find_saved_files(const Source& source, Findings& findings) {
   return files;
 }
 
+}  // namespace
+
 bool detect(const Source& source) {
   if (source.paths.size() != 1) return false;
   const std::string& path = source.paths.front();
@@ -255,3 +266,14 @@ bool detect(const Source& source) {
 }
 
 }  // namespace shard::torch_save
+
+const shard::Format shard::kTorchFormat{
+    .traits = {.name = "torch", .objects = true, .sharing = true, .aliases = true},
+    .suffixes = torch_save::kSuffixes,
+    .suffixes_tell_folders = false,  // Folders of this format are recognised by their files' names.
+    .loader_suffix = kBinSuffix,
+    .objects_apart = false,
+    .detect = torch_save::detect,
+    .open = torch_save::open,
+    .make_writer = torch_save::make_writer,
+};

@@ -5,7 +5,6 @@
 #include <memory>
 
 #include "formats/format.h"
-#include "formats/parts/hf_index/indexed_folder.h"
 
 namespace shard::torch_save {
 
@@ -13,15 +12,9 @@ namespace shard::torch_save {
 bool detect(const Source& source);
 
 /// Opens one torch.save file, a folder with `pytorch_model.bin` or with an index, or an index.
-/// \throws Error kCorruption, kNotFound, kUnsupported  see find_saved_files, open_saved_file and as_tensor. Also
+/// \throws Error kCorruption, kNotFound, kUnsupported  see open_saved_file and as_tensor. Also
 ///   kCorruption if a storage's record is missing or has a different size, if the index contradicts the files (kind
 ///   index_mismatch), and if two files contain one tensor (kind duplicate_name).
 std::unique_ptr<Reader> open(const Source& source, const OpenOptions& options);
-
-/// The files of a torch source: one torch.save file, or Hugging Face's folder of them. If `findings.goes_on()` and the
-/// index of a folder is lost, the result is the parts in it. \throws Error kNotFound     no files, or parts without
-/// their index. \throws Error kCorruption   several indexes, none with the usual name. \throws Error kUnsupported
-/// several files without an index, which are probably one per rank.
-hf_index::DataFiles find_saved_files(const Source& source, Findings& findings = throwing_findings());
 
 }  // namespace shard::torch_save

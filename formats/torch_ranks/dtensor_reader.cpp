@@ -290,8 +290,7 @@ void check_ranks(const Value& mesh, const DeviceMeshValue& result) {
       .found(own->number);
 }
 
-}  // namespace
-
+/// \throws Error kCorruption  a malformed mesh: kinds bad_pickle, rank_mismatch, world_size_mismatch.
 DeviceMeshValue read_device_mesh(Arena& arena, const Value& value, const ReadIntegers& integers) {
   need_class(value, kMeshClass);
   DeviceMeshValue mesh;
@@ -311,6 +310,8 @@ DeviceMeshValue read_device_mesh(Arena& arena, const Value& value, const ReadInt
   }
   return mesh;
 }
+
+}  // namespace
 
 const DeviceMeshValue& DTensorReader::mesh_of(const Value& value) {
   auto& mesh = meshes_[&value];

@@ -31,9 +31,6 @@ struct DeviceMeshValue {
   std::string_view device_type = "cpu";
 };
 
-/// \throws Error kCorruption  a malformed mesh: kinds bad_pickle, rank_mismatch, world_size_mismatch.
-DeviceMeshValue read_device_mesh(Arena& arena, const Value& value, const ReadIntegers& integers);
-
 class DTensorReader {
  public:
   /// Ownership: `arena` must outlive this.

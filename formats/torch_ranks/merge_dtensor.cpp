@@ -6,7 +6,6 @@
 #include <map>
 #include <vector>
 
-#include "formats/torch_ranks/compare.h"
 #include "formats/torch_ranks/merge_parts.h"
 #include "libshard/core/box.h"
 

@@ -58,6 +58,12 @@ std::uint32_t add_stored(MergeContext& context, const Holder& holder, const torc
 torch_save::TensorView local_view(MergeContext& context, const Holder& holder, const Value& local, DType dtype,
                                   std::span<const std::int64_t> shape);
 
+/// True if both have the same dtype, shape and element bytes; strides may differ. Locates their storages. A lost tensor
+/// (for repair) equals any other.
+/// \throws Error kCorruption  the stored bytes contradict the metadata, or cannot be decoded.
+/// Cost: reads both up to the first difference. Memory: two blocks of 256 KiB.
+bool is_equal(torch_save::SavedFiles& files, const Catalog& catalog, const StoredTensor& a, const StoredTensor& b);
+
 /// Adds a chunk for each box of `piece`, or one empty chunk for a piece without elements.
 void add_pieces(MergeContext& context, const RankPiece& piece, std::uint32_t stored);
 

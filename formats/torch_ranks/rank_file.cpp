@@ -141,6 +141,40 @@ bool keep_without_tree(RankFile& file, const RankFile* like, Arena& to) {
 
 using torch_save::TensorView;
 
+/// The pieces that `value` records if it rebuilds a tensor with such attributes; nothing for any other value.
+/// \throws Error kCorruption  its attributes contradict one another.
+std::optional<PlacedTensorValue> as_placed_tensor(Arena& arena, const Value& value) {
+  // torch._tensor._rebuild_from_type_v2(function, class, arguments, state)
+  const bool has_state = value.is_call_of("torch._tensor", "_rebuild_from_type_v2") && value.items().size() == 4 &&
+                         value.items()[3]->kind == ValueKind::kDict;
+  if (!has_state) return std::nullopt;
+  const Value& state = *value.items()[3];
+  const Value *shape = pickle::entry(state, "global_shape"), *offsets = pickle::entry(state, "global_offsets"),
+              *places = pickle::entry(state, "local_offsets"), *sizes = pickle::entry(state, "local_sizes");
+  if (shape == nullptr || offsets == nullptr || places == nullptr || sizes == nullptr) return std::nullopt;
+  const std::optional<torch_save::TensorView> view = torch_save::as_tensor(arena, value);
+  if (!view) return std::nullopt;
+  PlacedTensorValue tensor;
+  tensor.view = *view;
+  tensor.requires_grad = view->requires_grad;
+  tensor.shape = dims(arena, *shape, "global shape");
+  const int dimensions = tensor.shape.size();
+  const std::vector<Dims> at = read_boxes(arena, *offsets, "global offset", dimensions);
+  const std::vector<Dims> from = read_boxes(arena, *places, "local offset", dimensions);
+  const std::vector<Dims> size = read_boxes(arena, *sizes, "local size", dimensions);
+  if (at.size() != from.size() || at.size() != size.size() || view->shape.size() != dimensions) {
+    throw malformed(kWhat,
+                    fmt::format("its attributes describe {}, {} and {} pieces", at.size(), from.size(), size.size()))
+        .of_kind(FindingKind::kShapeMismatch);
+  }
+  for (std::size_t i = 0; i < at.size(); ++i) {
+    check_inside(at[i], size[i], tensor.shape, "tensor");
+    check_inside(from[i], size[i], view->shape, "buffer");
+    tensor.pieces.push_back({at[i], size[i], from[i]});
+  }
+  return tensor;
+}
+
 class LeafReader {
  public:
   /// The result is stored in `arena`, and refers to the tree.
@@ -278,38 +312,6 @@ class LeafReader {
 };
 
 }  // namespace
-
-std::optional<PlacedTensorValue> as_placed_tensor(Arena& arena, const Value& value) {
-  // torch._tensor._rebuild_from_type_v2(function, class, arguments, state)
-  const bool has_state = value.is_call_of("torch._tensor", "_rebuild_from_type_v2") && value.items().size() == 4 &&
-                         value.items()[3]->kind == ValueKind::kDict;
-  if (!has_state) return std::nullopt;
-  const Value& state = *value.items()[3];
-  const Value *shape = pickle::entry(state, "global_shape"), *offsets = pickle::entry(state, "global_offsets"),
-              *places = pickle::entry(state, "local_offsets"), *sizes = pickle::entry(state, "local_sizes");
-  if (shape == nullptr || offsets == nullptr || places == nullptr || sizes == nullptr) return std::nullopt;
-  const std::optional<torch_save::TensorView> view = torch_save::as_tensor(arena, value);
-  if (!view) return std::nullopt;
-  PlacedTensorValue tensor;
-  tensor.view = *view;
-  tensor.requires_grad = view->requires_grad;
-  tensor.shape = dims(arena, *shape, "global shape");
-  const int dimensions = tensor.shape.size();
-  const std::vector<Dims> at = read_boxes(arena, *offsets, "global offset", dimensions);
-  const std::vector<Dims> from = read_boxes(arena, *places, "local offset", dimensions);
-  const std::vector<Dims> size = read_boxes(arena, *sizes, "local size", dimensions);
-  if (at.size() != from.size() || at.size() != size.size() || view->shape.size() != dimensions) {
-    throw malformed(kWhat,
-                    fmt::format("its attributes describe {}, {} and {} pieces", at.size(), from.size(), size.size()))
-        .of_kind(FindingKind::kShapeMismatch);
-  }
-  for (std::size_t i = 0; i < at.size(); ++i) {
-    check_inside(at[i], size[i], tensor.shape, "tensor");
-    check_inside(from[i], size[i], view->shape, "buffer");
-    tensor.pieces.push_back({at[i], size[i], from[i]});
-  }
-  return tensor;
-}
 
 std::string_view name_of(LeafKind kind) {
   constexpr std::string_view kNames[] = {"a ShardedTensor", "a DTensor", "a tensor in pieces", "a plain tensor",

@@ -33,10 +33,6 @@ struct PlacedTensorValue {
   bool requires_grad = false;
 };
 
-/// The pieces that `value` records if it rebuilds such a tensor; nothing for any other value.
-/// \throws Error kCorruption  its attributes contradict one another.
-std::optional<PlacedTensorValue> as_placed_tensor(Arena& arena, const Value& value);
-
 enum class LeafKind : std::uint8_t { kShardedTensor, kDTensor, kPlaced, kPlain, kObject };
 /// "a ShardedTensor", "an object", ..., for messages.
 std::string_view name_of(LeafKind kind);

@@ -1,19 +1,20 @@
-#include "formats/torch_ranks/reader.h"
-
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <array>
 #include <cstdint>
 #include <map>
 #include <optional>
 #include <set>
 #include <span>
+#include <string_view>
 #include <utility>
 #include <vector>
 
 #include "formats/torch/foreign_classes.h"
 #include "formats/torch/saved_reader.h"
+#include "formats/torch_ranks/format.h"
 #include "formats/torch_ranks/merge.h"
 #include "formats/torch_ranks/rank_file.h"
 #include "formats/torch_ranks/rank_source.h"
@@ -27,6 +28,7 @@
 #include "libshard/core/short_text.h"
 #include "libshard/io/paths.h"
 #include "libshard/io/small_text.h"
+#include "libshard/map/documents/document.h"
 #include "libshard/map/documents/layout_document.h"
 
 namespace shard::torch_ranks {
@@ -518,6 +520,11 @@ class RanksReader final : public torch_save::SavedReader, public RankGroupSource
   std::vector<std::optional<RankGroup>> groups_;
 };
 
+/// A file with sharded tensors is also valid for torch, which cannot merge the ranks.
+constexpr std::array<std::string_view, 1> kSupersedes{"torch"};
+
+std::vector<std::string> likely_rank_files(const Source& source) { return find_rank_files(source).names; }
+
 }  // namespace
 
 std::unique_ptr<Reader> open(const Source& source, const OpenOptions& options) {
@@ -525,3 +532,19 @@ std::unique_ptr<Reader> open(const Source& source, const OpenOptions& options) {
 }
 
 }  // namespace shard::torch_ranks
+
+const shard::Format shard::kTorchRanksFormat{
+    .traits = torch_ranks::traits_for({}),
+    .suffixes = {},
+    .supersedes = torch_ranks::kSupersedes,
+    .is_guessed = true,
+    .file_format = "torch",
+    .map_container = MapContainer::kTorch,
+    .objects_apart = false,
+    .has_rank_kinds = true,
+    .detect = torch_ranks::detect,
+    .open = torch_ranks::open,
+    .make_writer = torch_ranks::make_writer,
+    .traits_for = torch_ranks::traits_for,
+    .likely_rank_files = torch_ranks::likely_rank_files,
+};
