@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import operator
 import os
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Callable, Optional, Union
 from shardctl._errors import Corruption, NotFound, Unsupported, failure, unsupported
 from shardctl._extension import native
 from shardctl._memory import (
+    NUMPY,
     Memory,
     check_dense,
     check_ranges,
@@ -234,9 +236,10 @@ class Handle:
 
     def _exporter(self) -> Any:
         """An object that exports the elements through DLPack: numpy's for its own dtypes, otherwise torch's."""
-        from shardctl._memory import NUMPY
-
-        return self.numpy() if self.dtype in NUMPY else self.torch()
+        if self.dtype in NUMPY:
+            with contextlib.suppress(ImportError):  # torch works without numpy.
+                return self.numpy()
+        return self.torch()
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _restored, (self._checkpoint, self.name, self.rank, self.dtype, self._full_shape, self._box, self._kept)

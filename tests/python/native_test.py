@@ -271,6 +271,8 @@ class Formats(Case):
             with self.assertRaises(BufferError):
                 torch.from_dlpack(found["a"], copy=False)
             numpy.testing.assert_array_equal(numpy.asarray(found["a"]), tensors["a"].numpy())
+            with mock.patch.dict("sys.modules", {"numpy": None}):
+                self.assertTrue(torch.equal(torch.from_dlpack(found["a"]), tensors["a"]))
 
     def test_maps_and_dequantization_are_those_of_the_program(self) -> None:
         for path in sorted((DATA / "quantized").iterdir()):
