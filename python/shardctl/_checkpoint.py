@@ -557,6 +557,12 @@ def open(source: Union[PathLike, Sequence[PathLike]], *, format: Optional[str] =
     return Checkpoint(" ".join(os.fsdecode(path) for path in paths), arguments)
 
 
+def refuse_options(source: object, options: Mapping[str, Any]) -> None:
+    """Raises Usage for options of open() beside a checkpoint that is open."""
+    if options and isinstance(source, Checkpoint):
+        raise usage("options cannot be given for a checkpoint that is open", found=", ".join(options))
+
+
 def _plain_dtype(dtype: Any) -> str:
     """The name of a dtype in which weights can be computed. Raises Usage for another one."""
     name = _dtype_name(dtype)

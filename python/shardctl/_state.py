@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import bisect
 import functools
-from collections.abc import Iterator, Mapping, MutableMapping
+from collections.abc import Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Callable, Optional, Union
 
-from shardctl._checkpoint import Checkpoint, Handle, PathLike
+from shardctl._checkpoint import Checkpoint, Handle, PathLike, refuse_options
 from shardctl._checkpoint import open as open_checkpoint
 from shardctl._errors import Usage, failure, unsupported
 from shardctl._memory import (
@@ -386,7 +386,7 @@ def _memory_key(tensor: Any) -> object:
     return (tensor.data_ptr(), tuple(tensor.shape), tuple(tensor.stride()))
 
 
-def load_state_dict(source: Union[PathLike, list[PathLike], Checkpoint],
+def load_state_dict(source: Union[PathLike, Sequence[PathLike], Checkpoint],
                     target: Union[torch.nn.Module, MutableMapping[str, Any]], *, strict: bool = True,
                     assign: bool = False, cast: bool = False, prefix: str = "", **options: Any) -> Any:
     """Fills a module or a (nested) state dict from a checkpoint of any format and layout, in place.
@@ -403,11 +403,10 @@ def load_state_dict(source: Union[PathLike, list[PathLike], Checkpoint],
     Returns a tuple (missing_keys, unexpected_keys), like torch's load_state_dict.
     Raises Mismatch, which is also a RuntimeError with torch's text.
     """
+    refuse_options(source, options)
     if not isinstance(source, Checkpoint):
         with open_checkpoint(source, **options) as checkpoint:
             return _load(checkpoint, target, strict, assign, cast, prefix)
-    if options:
-        raise usage("options cannot be given for a checkpoint that is open", found=", ".join(options))
     return _load(source, target, strict, assign, cast, prefix)
 
 

@@ -32,7 +32,7 @@ from torch.distributed.checkpoint.planner import (
 from torch.distributed.checkpoint.storage import StorageReader, StorageWriter, WriteResult
 from torch.futures import Future
 
-from shardctl._checkpoint import Checkpoint, Handle, PathLike
+from shardctl._checkpoint import Checkpoint, Handle, PathLike, refuse_options
 from shardctl._checkpoint import open as open_checkpoint
 from shardctl._errors import NotFound, Unsupported, Usage, unsupported
 from shardctl._extension import native
@@ -60,6 +60,7 @@ class Reader(StorageReader):  # type: ignore[misc, unused-ignore]
     def __init__(self, source: Union[PathLike, Sequence[PathLike], Checkpoint], *, flatten_state_dict: bool = True,
                  **options: Any) -> None:
         super().__init__()
+        refuse_options(source, options)
         self._source: Any = source
         self._is_flat = flatten_state_dict
         self._options = options

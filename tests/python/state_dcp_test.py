@@ -130,6 +130,12 @@ class Dcp(Case):
         dcp.load(state := {"step": 0}, storage_reader=reader, no_dist=True)
         self.assertEqual(state["step"], 7)
 
+    def test_options_are_not_for_a_checkpoint_that_is_open(self) -> None:
+        with shardctl.open(self.saved({"w": torch.zeros(2)})) as found:
+            for load in (lambda: shardctl.dcp.Reader(found, threads=1), lambda: shardctl.load_state_dict(found, {}, threads=1)):
+                with self.assertRaisesRegex(shardctl.Usage, "a checkpoint that is open"):
+                    load()
+
     def test_ranks_outside_the_default_group_need_theirs(self) -> None:
         with self.assertRaises(shardctl.Usage) as refused:
             shardctl.dcp.Writer(self.folder / "x.pt")._group_of(2)
