@@ -510,7 +510,7 @@ def _dtype_name(dtype: Any) -> str:
 def open(source: Union[PathLike, Sequence[PathLike]], *, format: Optional[str] = None, map: Optional[PathLike] = None,
          set: Optional[Mapping[str, Union[int, str]]] = None, hf_ref: Optional[PathLike] = None,
          layout: Optional[PathLike] = None, dequantize: Any = None,
-         lora: Union[PathLike, Sequence[PathLike], Mapping[PathLike, float]] = (), unknown_globals: str = "refuse",
+         lora: Union[PathLike, Sequence[PathLike], Mapping[PathLike, float], None] = None, unknown_globals: str = "refuse",
          endpoint_url: Optional[str] = None, region: Optional[str] = None, anonymous: bool = False, connections: int = 8,
          threads: Optional[int] = None, max_memory: int = 64 << 20) -> Checkpoint:
     """Opens a checkpoint of any format, and reads only its metadata. Nothing in it is executed.
@@ -549,7 +549,7 @@ def open(source: Union[PathLike, Sequence[PathLike]], *, format: Optional[str] =
         opaque_globals=_is_opaque(unknown_globals),
         endpoint_url=endpoint_url or "",
         region=region or "",
-        anonymous=anonymous,
+        anonymous=bool(anonymous),
         connections=connections,
         threads=threads,
         max_memory=max_memory,
@@ -575,7 +575,7 @@ def _adapters(lora: Any) -> list[tuple[bytes, float]]:
     """Paths and weights of adapters. Raises Usage for weights that are not numbers."""
     if isinstance(lora, (str, bytes, os.PathLike)):
         lora = (lora,)
-    weights = lora if isinstance(lora, Mapping) else dict.fromkeys(lora, 1.0)
+    weights = lora if isinstance(lora, Mapping) else dict.fromkeys(lora or (), 1.0)
     for path, weight in weights.items():
         if not math.isfinite(weight):
             raise usage("the weight of an adapter is not a number", "a finite number", weight, os.fsdecode(path))

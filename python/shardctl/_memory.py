@@ -38,8 +38,10 @@ def usage(message: str, expected: object = None, found: object = None, tensor: O
 
 
 def check_ranges(**given: tuple[int, int]) -> None:
-    """Checks numbers from 1 to their largest. Raises Usage."""
+    """Checks numbers from 1 to their largest. Raises Usage, and TypeError if one is not an integer."""
     for name, (value, most) in given.items():
+        if not hasattr(type(value), "__index__"):
+            raise TypeError(f"{name} is an integer, not {type(value).__name__}")
         if not 1 <= value <= most:
             raise usage(f"{name} is out of range", f"1 to {most}", value)
 

@@ -121,8 +121,8 @@ def write(state: State, root: Any, destination: PathLike, ranks: Optional[Ranks]
     count, followed, tree = together(ranks, prepare)
     found: list[str] = native().save(tree=tree, tensors=[each.described() for each in state.tensors],
                                      path=os.fsencode(destination), to=to or "",
-                                     like=None if followed is None else followed._opened(), ranks=ranks, force=force,
-                                     sync=sync, manifest=manifest, numbered_lists=numbered_lists, threads=count,
+                                     like=None if followed is None else followed._opened(), ranks=ranks, force=bool(force),
+                                     sync=bool(sync), manifest=bool(manifest), numbered_lists=numbered_lists, threads=count,
                                      max_memory=max_memory)
     return found if ranks is None or ranks.rank == 0 else []
 

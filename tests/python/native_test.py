@@ -422,6 +422,10 @@ class Errors(Case):
         self.assertIn("neither a built-in map nor a file", str(unknown.exception))
         with self.assertRaises(shardctl.Usage):
             shardctl.open(CHECKPOINT, dequantize="float33")
+        for name, value, kind in (("max_memory", 64e6, "float"), ("threads", "4", "str"), ("connections", [], "list")):
+            with self.assertRaisesRegex(TypeError, f"^{name} is an integer, not {kind}$"):
+                shardctl.open(CHECKPOINT, **{name: value})
+        shardctl.open(CHECKPOINT, lora=None, map=None, threads=numpy.int64(2), anonymous=numpy.bool_(False)).close()
 
     def test_a_file_that_changed_is_refused(self) -> None:
         path = self.saved({"w": torch.zeros(64)})
