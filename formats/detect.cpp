@@ -114,6 +114,31 @@ Error not_a_checkpoint(const Source& source) {
       .in_file(source.paths.front());
 }
 
+/// "; the folder contains 'config.json' and 'tokenizer.json'"; empty if the source is no folder.
+std::string content_of_folder(const Source& source) {
+  if (!is_one_folder(source)) return {};
+  const std::vector<std::string> names = source.store->list(source.paths.front());
+  return names.empty() ? "; the folder is empty" : fmt::format("; the folder contains {}", first_names(names));
+}
+
+/// The error for a folder above checkpoints that this build cannot read, such as the steps of a run.
+std::optional<Error> foreign_below(const Source& source) {
+  constexpr int kMostFolders = 16;
+  if (!is_one_folder(source)) return std::nullopt;
+  int folders = 0;
+  for (const std::string& name : source.store->list(source.paths.front())) {
+    const std::string path = join_path(source.paths.front(), name);
+    if (!source.store->is_folder(path)) continue;
+    if (++folders > kMostFolders) break;
+    try {
+      if (auto error = foreign_kind({source.store, {path}})) return error;
+    } catch (const Error& error) {
+      if (!is_about_content(error)) throw;  // A folder that cannot be read is not one of them.
+    }
+  }
+  return std::nullopt;
+}
+
 /// "; its file 'latest' names 'global_step9', which does not exist"; empty if this is not so.
 std::string stale_latest(const Source& source) {
   const std::string& folder = source.paths.front();
@@ -162,8 +187,9 @@ Recognised recognise(const Source& source, SearchFor search) {
   if (std::vector<FoundCheckpoint> found = checkpoints_below(source, search); !found.empty())
     return {nullptr, std::move(found)};
   if (fitting.size() == 1) return {fitting.front()};
+  if (auto error = foreign_below(source)) throw Error(*error);
   throw Error(not_a_checkpoint(source).because(
-      fmt::format("the content matches none of: {}", fmt::join(format_names(), ", "))));
+      fmt::format("the content matches none of: {}{}", fmt::join(format_names(), ", "), content_of_folder(source))));
 }
 
 std::vector<FoundCheckpoint> checkpoints_below(const Source& source, SearchFor search) {

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <span>
 
 #include "formats/hdf5_source.h"
 #include "formats/parts/zip/zip.h"
@@ -23,44 +24,97 @@ using std::string_view_literals::operator""sv;
 constexpr std::int64_t kHeadBytes = 4096;
 constexpr std::string_view kLegacyTorch = "\x80\x02\x8a\x0a\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19\x2e"sv;
 
-/// A kind that is recognised by the first bytes of a file.
+/// A kind of checkpoint, and how its own library converts it.
+struct ForeignKind {
+  std::string_view what;  ///< Empty for none.
+  std::string_view advice = {};
+};
+
+constexpr ForeignKind kGguf{
+    "a GGUF file",
+    "read the model that it was converted from, or load it with transformers (from_pretrained with "
+    "gguf_file) and call save_pretrained"};
+constexpr ForeignKind kGgml{"a GGML file", "read the model that it was converted from"};
+constexpr ForeignKind kPickle{"a plain Python pickle",
+                              "if you trust it, load it in Python and save it with torch.save"};
+constexpr ForeignKind kTorchTar{"a torch.save tar archive of torch 0.1", "load it with torch and save it again"};
+constexpr ForeignKind kArray{"a NumPy array", "load it with numpy.load and save it with safetensors.numpy.save_file"};
+constexpr ForeignKind kArrays{"a NumPy archive", kArray.advice};
+constexpr ForeignKind kScript{"a TorchScript archive",
+                              "load it with torch.jit.load and save its state_dict() with torch.save"};
+constexpr ForeignKind kExport{"a program of torch.export",
+                              "load it with torch.export.load and save its state_dict with torch.save"};
+constexpr ForeignKind kPackage{
+    "a torch.package", "load the model with torch.package.PackageImporter and save its state_dict() with torch.save"};
+constexpr ForeignKind kKeras{"a Keras file of compressed weights"};
+constexpr ForeignKind kSnapshot{"a torchsnapshot checkpoint",
+                                "restore it with torchsnapshot and save it with torch.distributed.checkpoint"};
+constexpr ForeignKind kCheckpointing{
+    "a torch_checkpointing checkpoint",
+    "restore it with torch_checkpointing and save it with torch.distributed.checkpoint"};
+constexpr ForeignKind kNanotron{"a nanotron checkpoint", "convert it with nanotron's convert_nanotron_to_hf.py"};
+constexpr ForeignKind kOrbax{"an Orbax checkpoint",
+                             "restore it with orbax.checkpoint and save its arrays with safetensors.flax.save_file"};
+constexpr ForeignKind kFlax{"a Flax checkpoint",
+                            "load it with flax.serialization.msgpack_restore and save its arrays with "
+                            "safetensors.flax.save_file"};
+constexpr ForeignKind kTensorFlow{"a TensorFlow checkpoint",
+                                  "load it with tf.train.load_checkpoint and save its arrays with "
+                                  "safetensors.numpy.save_file"};
+constexpr ForeignKind kSavedModel{"a TensorFlow SavedModel",
+                                  "load its variables/variables with tf.train.load_checkpoint and save the arrays with "
+                                  "safetensors.numpy.save_file"};
+constexpr ForeignKind kLite{"a TensorFlow Lite model", "read the model that it was converted from"};
+constexpr ForeignKind kOnnx{"an ONNX model",
+                            "read the model that it was exported from, or save its initializers with "
+                            "onnx.numpy_helper.to_array and safetensors.numpy.save_file"};
+
+/// The first bytes of a kind of file.
 struct Magic {
   std::string_view bytes;
-  std::string_view what;
+  ForeignKind kind;
   std::string_view unpacker = {};  ///< The program that unpacks it; empty if none is needed.
 };
 constexpr std::array kMagics{
-    Magic{"GGUF"sv, "a GGUF file"},
-    Magic{"PYTORCH1"sv, "a preview TorchScript archive"},
-    Magic{kLegacyTorch, "a torch.save file of torch 1.5 or older"},
-    Magic{"\x93NUMPY"sv, "a NumPy array"},
-    Magic{"lmgg"sv, "a GGML file"},
-    Magic{"tjgg"sv, "a GGML file"},
-    Magic{"\x1f\x8b"sv, "a gzip file", "gzip"},
-    Magic{"\x28\xb5\x2f\xfd"sv, "a zstd file", "zstd"},
-    Magic{"\xfd\x37zXZ\0"sv, "an xz file", "xz"},
-    Magic{"BZh"sv, "a bzip2 file", "bzip2"},
+    Magic{"GGUF"sv, kGguf},
+    Magic{"PYTORCH1"sv, {"a preview TorchScript archive"}},
+    Magic{kLegacyTorch, {"a torch.save file of torch 1.5 or older"}},
+    Magic{"\x93NUMPY"sv, kArray},
+    Magic{"lmgg"sv, kGgml},
+    Magic{"tjgg"sv, kGgml},
+    Magic{"\x1f\x8b"sv, {"a gzip file"}, "gzip"},
+    Magic{"\x28\xb5\x2f\xfd"sv, {"a zstd file"}, "zstd"},
+    Magic{"\xfd\x37zXZ\0"sv, {"an xz file"}, "xz"},
+    Magic{"BZh"sv, {"a bzip2 file"}, "bzip2"},
 };
 
-/// A kind that is recognised by a name in the folder, or by the end of one.
+/// A name, or the end of one, by which a kind of folder is recognised. Most ends also tell a file that has no magic.
 struct Mark {
   std::string_view name;
-  std::string_view what;
+  ForeignKind kind;
   bool is_suffix = false;
 };
 constexpr std::array kMarks{
-    Mark{".snapshot_metadata", "a torchsnapshot checkpoint"},
-    Mark{"metadata.pkl", "a torch_checkpointing checkpoint"},
-    Mark{"consolidated.00.pth", "a Llama checkpoint of model-parallel parts"},
-    Mark{"checkpoint_metadata.json", "a nanotron checkpoint"},
-    Mark{"_CHECKPOINT_METADATA", "an Orbax checkpoint"},
-    Mark{"manifest.ocdbt", "an Orbax checkpoint"},
-    Mark{"saved_model.pb", "a TensorFlow SavedModel"},
-    Mark{"flax_model.msgpack", "a Flax checkpoint"},
-    Mark{".gguf", "a folder of GGUF files", true},
-    Mark{".data-00000-of-00001", "a TensorFlow checkpoint", true},
-    Mark{".onnx", "a folder of ONNX models", true},
+    Mark{".snapshot_metadata", kSnapshot},
+    Mark{"metadata.pkl", kCheckpointing},
+    Mark{"checkpoint_metadata.json", kNanotron},
+    Mark{"_CHECKPOINT_METADATA", kOrbax},
+    Mark{"manifest.ocdbt", kOrbax},
+    Mark{"saved_model.pb", kSavedModel},
+    Mark{"flax_model.msgpack", kFlax},
+    Mark{".gguf", kGguf, true},
+    Mark{".data-00000-of-00001", kTensorFlow, true},
+    Mark{".onnx", kOnnx, true},
 };
+constexpr std::array kFileMarks{
+    Mark{".onnx", kOnnx, true},
+    Mark{".msgpack", kFlax, true},
+    Mark{".tflite", kLite, true},
+    Mark{".data-00000-of-00001", kTensorFlow, true},
+};
+
+/// The second of Meta's files. A folder with only the first is read as that file.
+constexpr std::string_view kSecondLlamaPart = "consolidated.01.pth";
 
 /// The first bytes of a file; empty if `path` is not a file.
 std::string head_of(const SourceStore& store, const std::string& path) {
@@ -68,10 +122,8 @@ std::string head_of(const SourceStore& store, const std::string& path) {
   return front_of(*store.open(path), kHeadBytes);
 }
 
-constexpr std::string_view kKerasFile = "a Keras file of compressed weights";
-
-/// The kind of a zip with these records; empty for a torch.save file.
-std::string_view foreign_records(const zip::ZipReader& zip) {
+/// The kind of a zip with these records; none for a torch.save file.
+ForeignKind foreign_records(const zip::ZipReader& zip) {
   const auto any = [&](const auto& predicate) {
     return std::ranges::any_of(zip.records(), predicate, &zip::Record::name);
   };
@@ -82,17 +134,17 @@ std::string_view foreign_records(const zip::ZipReader& zip) {
   const auto is_script = [&](std::string_view name) {
     return name.ends_with("/constants.pkl") || name.starts_with(in_folder("/code/"));
   };
-  if (any(is_export)) return "a program of torch.export";
-  if (any(is_script)) return "a TorchScript archive";
-  if (any([&](std::string_view name) { return name == in_folder("/.data/extern_modules"); })) return "a torch.package";
-  if (any([](std::string_view name) { return name == kKerasWeightsName; })) return kKerasFile;
+  if (any(is_export)) return kExport;
+  if (any(is_script)) return kScript;
+  if (any([&](std::string_view name) { return name == in_folder("/.data/extern_modules"); })) return kPackage;
+  if (any([](std::string_view name) { return name == kKerasWeightsName; })) return kKeras;
   const auto is_array = [](std::string_view name) { return name.ends_with(".npy"); };
   const bool are_arrays = std::ranges::all_of(zip.records(), is_array, &zip::Record::name);
-  return are_arrays && !zip.records().empty() ? "a NumPy archive" : std::string_view();
+  return are_arrays && !zip.records().empty() ? kArrays : ForeignKind{};
 }
 
 /// The kind of the zip at `path`.
-std::string_view foreign_zip(const SourceStore& store, const std::string& path) {
+ForeignKind foreign_zip(const SourceStore& store, const std::string& path) {
   try {
     const std::shared_ptr<const RandomReader> file = store.open(path);
     return foreign_records(zip::ZipReader(file, 0, file->size()));
@@ -124,9 +176,13 @@ std::optional<Error> pointer_file(std::string_view head, const std::string& path
   return std::nullopt;
 }
 
+Error unreadable(const ForeignKind& kind, const std::string& path) {
+  return unreadable_kind(kind.what, path).hint(kind.advice);
+}
+
 /// Suggests to unpack an archive whose weights cannot be read inside it.
 Error unpacked_keras(const std::string& path) {
-  return unreadable_kind(kKerasFile, path)
+  return unreadable(kKeras, path)
       .because(fmt::format("{} is an HDF5 file in this zip", kKerasWeightsName))
       .suggest(Remedy::kUnpack, fmt::format("unzip {}", kKerasWeightsName));
 }
@@ -134,9 +190,9 @@ Error unpacked_keras(const std::string& path) {
 std::optional<Error> look_alike_file(const SourceStore& store, const std::string& path) {
   const std::string head = head_of(store, path);
   if (head.starts_with("PK\x03\x04") && !is_keras_archive(store, path)) {
-    const std::string_view what = foreign_zip(store, path);
-    if (what == kKerasFile) return unpacked_keras(path);
-    if (!what.empty()) return unreadable_kind(what, path);
+    const ForeignKind kind = foreign_zip(store, path);
+    if (kind.what == kKeras.what) return unpacked_keras(path);
+    if (!kind.what.empty()) return unreadable(kind, path);
   }
   if (auto pointer = pointer_file(head, path)) return pointer;
   if (is_web_page(head)) {
@@ -158,18 +214,29 @@ std::optional<Error> look_alike_folder(const SourceStore& store, const std::stri
   return std::nullopt;
 }
 
-std::optional<Error> foreign_folder(const SourceStore& store, const std::string& folder) {
-  const std::vector<std::string> names = store.list(folder);
-  for (const Mark& mark : kMarks) {
+/// Recognises the folder or file `path` by the first mark that fits one of `names`.
+std::optional<Error> marked(std::span<const Mark> marks, std::span<const std::string> names, const std::string& path) {
+  for (const Mark& mark : marks) {
     const auto fits = [&](std::string_view name) {
       return mark.is_suffix ? name.ends_with(mark.name) : name == mark.name;
     };
-    if (std::ranges::any_of(names, fits)) return unreadable_kind(mark.what, folder);
+    if (std::ranges::any_of(names, fits)) return unreadable(mark.kind, path);
   }
   return std::nullopt;
 }
 
-constexpr std::string_view kTar = "a tar archive";
+std::optional<Error> foreign_folder(const SourceStore& store, const std::string& folder) {
+  const std::vector<std::string> names = store.list(folder);
+  if (contains(names, kSecondLlamaPart)) {
+    return Error(ErrorCode::kUnsupported, "this is a Llama checkpoint of model-parallel parts")
+        .in_file(folder)
+        .because("its files do not record how their tensors were sharded")
+        .hint("read it through the model map llama-pth, with the folder of the model's config.json");
+  }
+  return marked(kMarks, names, folder);
+}
+
+constexpr ForeignKind kTar{"a tar archive"};
 
 /// True for a usual name of a compressed tar archive; NeMo's archives end in .nemo.
 bool is_packed_tar(std::string_view path) {
@@ -177,12 +244,12 @@ bool is_packed_tar(std::string_view path) {
   return ends_in_any(path, kEnds);
 }
 
-/// The kind of a tar archive, which POSIX marks at byte 257; empty for other files. Its first member tells torch 0.1's.
-std::string_view tar_kind(std::string_view head) {
+/// The kind of a tar archive, which POSIX marks at byte 257; none for other files. Its first member tells torch 0.1's.
+ForeignKind tar_kind(std::string_view head) {
   if (head.size() <= 262 || head.substr(257, 5) != "ustar") return {};
   constexpr std::array kMembers{"storages"sv, "sys_info"sv, "pickle"sv, "tensors"sv};
   const bool is_torch = std::ranges::any_of(kMembers, [&](std::string_view name) { return head.starts_with(name); });
-  return is_torch ? "a torch.save tar archive of torch 0.1" : kTar;
+  return is_torch ? kTorchTar : kTar;
 }
 
 /// True if the whole file is one pickle of protocol 2 or later.
@@ -198,19 +265,18 @@ std::optional<Error> foreign_file(const SourceStore& store, const std::string& p
   const std::string head = head_of(store, path);
   for (const Magic& magic : kMagics) {
     if (!head.starts_with(magic.bytes)) continue;
-    Error error = unreadable_kind(magic.what, path);
+    Error error = unreadable(magic.kind, path);
     if (!magic.unpacker.empty()) error.suggest(Remedy::kUnpack, is_packed_tar(path) ? "tar" : magic.unpacker);
     return error;
   }
-  if (is_plain_pickle(store, path, head)) {
-    return unreadable_kind("a plain Python pickle", path).because("torch.save writes a zip");
-  }
-  if (const std::string_view tar = tar_kind(head); !tar.empty()) {
-    Error error = unreadable_kind(tar, path);
-    if (tar == kTar) error.suggest(Remedy::kUnpack, "tar");
+  if (is_plain_pickle(store, path, head)) return unreadable(kPickle, path).because("torch.save writes a zip");
+  if (const ForeignKind tar = tar_kind(head); !tar.what.empty()) {
+    Error error = unreadable(tar, path);
+    if (tar.what == kTar.what) error.suggest(Remedy::kUnpack, "tar");
     return error;
   }
-  return std::nullopt;
+  const std::string name = base_name(path);
+  return marked(kFileMarks, std::span(&name, 1), path);
 }
 
 /// The first error that a format has for the path.

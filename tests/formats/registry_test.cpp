@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <tuple>
+
 #include "formats/detect.h"
 #include "formats/parts/zip/zip.h"
 #include "libshard/io/local_disk.h"
@@ -100,6 +102,12 @@ TEST_F(DetectFormat, UnknownContentIsCorruptionThatNamesTheFormats) {
   put("/d/notes.txt", "hello");
   expect_refused(ErrorCode::kCorruption, "safetensors, torch, dcp", {"/d/notes.txt"});
   expect_refused(ErrorCode::kCorruption, "not a checkpoint in any known format", {"/d"});
+}
+
+TEST_F(DetectFormat, AFolderWithoutWeightsIsRefusedWithItsFiles) {
+  put("/d/config.json", "{}");
+  put("/d/tokenizer.json", "{}");
+  expect_refused(ErrorCode::kCorruption, "the folder contains 'config.json', 'tokenizer.json'", {"/d"});
 }
 
 TEST_F(DetectFormat, AFolderOfTwoFormatsNamesBothAndTheOption) {
@@ -247,6 +255,60 @@ TEST_F(DetectFormat, KnownFoldersAreNamed) {
     put(path, "x");
     expect_refused(ErrorCode::kUnsupported, words, {std::string(path).substr(0, 2)});
   }
+}
+
+TEST_F(DetectFormat, FilesWithoutMagicAreNamedByTheirEnds) {
+  const std::pair<const char*, const char*> files[] = {
+      {"/model.onnx", "an ONNX model"},
+      {"/flax_model.msgpack", "a Flax checkpoint"},
+      {"/model.tflite", "a TensorFlow Lite model"},
+      {"/model.ckpt.data-00000-of-00001", "a TensorFlow checkpoint"},
+  };
+  for (const auto& [path, words] : files) {
+    put(path, "x");
+    expect_refused(ErrorCode::kUnsupported, words, {path});
+  }
+}
+
+TEST_F(DetectFormat, KindsOfOtherLibrariesComeWithTheCallsThatConvertThem) {
+  put("/x.npz", zip_of("x", {"a.npy"}));
+  put("/p.pt", zip_of("p", {".data/extern_modules"}));
+  const std::tuple<const char*, const char*, const char*> kinds[] = {
+      {"/x.npz", "", "numpy.load"},
+      {"/p.pt", "", "PackageImporter"},
+      {"/m.gguf", "GGUF", "gguf_file"},
+      {"/o/_CHECKPOINT_METADATA", "x", "orbax.checkpoint"},
+      {"/n/checkpoint_metadata.json", "{}", "convert_nanotron_to_hf.py"},
+      {"/f.msgpack", "x", "msgpack_restore"},
+      {"/t/saved_model.pb", "x", "tf.train.load_checkpoint"},
+  };
+  for (const auto& [path, content, words] : kinds) {
+    if (*content != '\0') put(path, content);
+    const std::string file = path;
+    const std::size_t slash = file.rfind('/');
+    const Error error = test::error_of([&] { detected({slash == 0 ? file : file.substr(0, slash)}); });
+    EXPECT_EQ(error.code(), ErrorCode::kUnsupported) << file;
+    EXPECT_THAT(error.hint(), HasSubstr(words)) << file;
+  }
+}
+
+TEST_F(DetectFormat, ARunOfAKindThatCannotBeReadIsRefusedByTheNameOfTheKind) {
+  put("/run/latest.txt", "20");
+  put("/run/20/checkpoint_metadata.json", "{}");
+  expect_refused(ErrorCode::kUnsupported, "this is a nanotron checkpoint", {"/run"});
+  put("/run/30/x.safetensors", kSafetensors);
+  expect_refused(ErrorCode::kCorruption, "it contains one: 30", {"/run"});
+}
+
+TEST_F(DetectFormat, PartsOfLlamaAreReadThroughAMap) {
+  put("/l/consolidated.00.pth", torch_save_zip({"data.pkl"}));
+  Error error = test::error_of([&] { detected({"/l"}); });
+  EXPECT_THAT(error.suggestions(), ::testing::ElementsAre(Suggestion{Remedy::kReadFolder, "/l/consolidated.00.pth"}));
+  put("/parts/consolidated.00.pth", "x");
+  put("/parts/consolidated.01.pth", "x");
+  error = test::error_of([&] { detected({"/parts"}); });
+  EXPECT_EQ(error.code(), ErrorCode::kUnsupported);
+  EXPECT_THAT(error.hint(), HasSubstr("the model map llama-pth"));
 }
 
 TEST_F(DetectFormat, DistcpFilesWithoutMetadataAreDcpWhoseReaderNamesTheMissingFile) {
