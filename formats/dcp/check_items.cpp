@@ -3,8 +3,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <vector>
 
+#include "formats/dcp/item.h"
 #include "formats/dcp/item_bytes.h"
 #include "formats/dcp/objects.h"
 #include "formats/parts/pickle/opcodes.h"
@@ -120,6 +122,13 @@ class ItemReport final : public ContainerReport {
   CollectedFindings found_;
 };
 
+bool begins_as_safetensors(const RandomReader& file) {
+  std::array<std::byte, kSignatureBytes> head{};
+  if (file.size() < std::ssize(head)) return false;
+  file.read_at(0, head);
+  return is_safetensors(head);
+}
+
 }  // namespace
 
 std::optional<Error> fault_of_item(const std::shared_ptr<const RandomReader>& file, const Item& item) {
@@ -136,6 +145,9 @@ std::optional<Error> fault_of_item(const std::shared_ptr<const RandomReader>& fi
 
 void check_item_file(const std::shared_ptr<const RandomReader>& file, std::span<const Item> items,
                      ContainerReport& report) {
+  if (begins_as_safetensors(*file)) {
+    return report.findings().report(written_as_safetensors().in_file(file->name()).of_kind(FindingKind::kBadHeader));
+  }
   ItemFileCheck(file, report).run(items);
 }
 

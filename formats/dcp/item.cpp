@@ -46,25 +46,13 @@ Error not_a_tensor(const Value& value) {
       .of_kind(FindingKind::kBadPickle);
 }
 
-// Recognises a safetensors file: the length of a JSON header, then the header.
-bool is_safetensors(std::span<const std::byte> head) {
-  std::uint64_t length = 0;
-  for (std::size_t i = 8; i-- > 0;) length = length << 8 | std::to_integer<std::uint64_t>(head[i]);
-  return length <= 100'000'000 && as_text(head.subspan(8)) == "{\"";
-}
-
 // If an item is not a zip, names its likely writer in the error.
 void check_signature(const RandomReader& content, std::int64_t begin, std::int64_t bytes, const Item& item) {
-  std::array<std::byte, 10> head{};
+  std::array<std::byte, kSignatureBytes> head{};
   const std::int64_t there = std::min<std::int64_t>(head.size(), content.size() - begin);
   content.read_at(begin, std::span(head).first(static_cast<std::size_t>(std::max<std::int64_t>(0, there))));
   if (bytes >= 4 && as_text(std::span(head).first(4)) == std::string_view("PK\3\4")) return;
-  if (!item.zstd && is_safetensors(head)) {
-    throw Error(ErrorCode::kUnsupported, "the file was written with SerializationFormat.SAFETENSORS")
-        .because(
-            "its offsets in .metadata are then not offsets in the file, and chunks of one name overwrite one another")
-        .hint("save it again with SerializationFormat.TORCH_SAVE or the HuggingFaceStorageWriter");
-  }
+  if (!item.zstd && is_safetensors(head)) throw written_as_safetensors();
   throw Error(ErrorCode::kCorruption, fmt::format("the item at {} is not a torch.save zip", item.offset))
       .expected("PK\\x03\\x04")
       .found(fmt::format("{:02x} {:02x} {:02x} {:02x}", static_cast<int>(head[0]), static_cast<int>(head[1]),
@@ -74,6 +62,19 @@ void check_signature(const RandomReader& content, std::int64_t begin, std::int64
 }
 
 }  // namespace
+
+bool is_safetensors(std::span<const std::byte, kSignatureBytes> head) {
+  std::uint64_t length = 0;
+  for (std::size_t i = 8; i-- > 0;) length = length << 8 | std::to_integer<std::uint64_t>(head[i]);
+  return length <= 100'000'000 && as_text(head.subspan(8)) == "{\"";
+}
+
+Error written_as_safetensors() {
+  return Error(ErrorCode::kUnsupported, "the file was written with SerializationFormat.SAFETENSORS")
+      .because(
+          "its offsets in .metadata are then not offsets in the file, and chunks of one name overwrite one another")
+      .hint("save it again with SerializationFormat.TORCH_SAVE or the HuggingFaceStorageWriter");
+}
 
 bool operator==(const Decoding& a, const Decoding& b) {
   const auto fields = [](const Decoding& d) {

@@ -94,6 +94,17 @@ TEST_F(Verify, ListsTheGlobalsOfPickles) {
               Contains("torch.distributed.checkpoint.metadata.Metadata"));
 }
 
+TEST_F(Verify, ADcpFileOfTheSafetensorsSerializerIsNamedInsteadOfItsZips) {
+  make({"convert", "/m.safetensors", "-o", "/d", "--to", "dcp"});
+  std::string file = world.content("/d/__0_0.distcp");
+  const std::string head("\x58\0\0\0\0\0\0\0{\"", 10);  // The length of a header, and its beginning.
+  world.put("/d/__0_0.distcp", file.replace(0, head.size(), head));
+  const std::string findings = world.verify({"/d"}).at("findings").dump();
+  EXPECT_EQ(world.code, 1);
+  EXPECT_THAT(findings, HasSubstr("SerializationFormat.SAFETENSORS"));
+  EXPECT_THAT(findings, Not(HasSubstr("the end record is missing")));
+}
+
 TEST_F(Verify, ReplicasAreComparedByteForByte) {
   const std::vector<std::string> how{"--to",    "torch-ranks", "--mesh", "dp=2,tp=2",
                                      "--place", "**=R,S(0)",   "--as",   "dtensor"};
