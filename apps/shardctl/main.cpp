@@ -12,7 +12,9 @@
 #include <cerrno>
 #include <csignal>
 #include <cstdlib>
+#include <exception>
 #include <iostream>
+#include <new>
 #include <optional>
 #include <ostream>
 #include <span>
@@ -20,11 +22,13 @@
 #include <streambuf>
 #include <string>
 #include <string_view>
+#include <system_error>
 #include <thread>
 
 #include "apps/shardctl/app.h"
 #include "apps/shardctl/render/report.h"
 #include "formats/helper.h"
+#include "libshard/core/error.h"
 #include "libshard/io/local_disk.h"
 #include "libshard/io/page_cache.h"
 
@@ -177,11 +181,36 @@ void raise_limit_of_open_files() {
   ::setrlimit(RLIMIT_NOFILE, &files);
 }
 
+int end_without_resources() {
+  constexpr std::string_view kText = "shardctl: error: out of memory or threads\n";
+  [[maybe_unused]] const auto told = write(STDERR_FILENO, kText.data(), kText.size());
+  return exit_code_for(ErrorCode::kResource);
+}
+
+/// Reports a lack of memory or threads in a thread of a library, such as Gloo, which lets the exception end the
+/// process.
+void report_uncaught_shortage() {
+  static const std::terminate_handler otherwise = std::set_terminate([] {
+    try {
+      if (const std::exception_ptr failure = std::current_exception()) std::rethrow_exception(failure);
+    } catch (const std::bad_alloc&) {
+      _exit(end_without_resources());
+    } catch (const std::system_error& error) {
+      if (error.code() == std::errc::resource_unavailable_try_again) _exit(end_without_resources());
+      otherwise();
+    } catch (...) {
+      otherwise();
+    }
+    otherwise();
+  });
+}
+
 int run_process(int argc, char** argv) {
   fill_closed_streams();
   raise_limit_of_open_files();
   keep_freed_buffers();
   spare_page_cache();
+  report_uncaught_shortage();
   SignalWatch signals;
   DescriptorBuffer buffer(STDOUT_FILENO);
   std::ostream out(&buffer);
@@ -210,8 +239,6 @@ int main(int argc, char** argv) {
   try {
     return shard::app::run_process(argc, argv);
   } catch (const std::exception&) {  // Not enough memory to report it, or no thread that waits for signals.
-    constexpr std::string_view kText = "shardctl: error: out of memory or threads\n";
-    [[maybe_unused]] const auto told = write(STDERR_FILENO, kText.data(), kText.size());
-    return shard::app::exit_code_for(shard::ErrorCode::kResource);
+    return shard::app::end_without_resources();
   }
 }
