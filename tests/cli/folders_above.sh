@@ -34,3 +34,12 @@ expect 4 gather "my run/global_step_5" -o whole.safetensors
 holds err "shardctl gather 'my run/global_step_5/actor/'model_world_size_2_rank_*.pt -o whole.safetensors"
 run_hint 1
 expect 0 diff whole.safetensors "$golden/ranks_dtensor_r2"
+
+# --if-changed identifies all files of the folder. It does not follow links to the folders that contain them.
+mkdir links
+model links/m.safetensors 12288
+for i in 1 2 3 4; do ln -s . links/again$i; done
+for again in "wrote" "is up to date"; do
+  timeout 60 "$SHARDCTL" gather links -o links.pt --if-changed >out 2>err || fail "links to the folder itself"
+  holds err "$again"
+done
