@@ -16,6 +16,7 @@ TEST_F(Verbs, MistakesAreAnsweredWithTheRightLine) {
       {{{"inspect", "/absent"}, 3, "shardctl: error: /absent"},
        {{"-q", "inspect", "/absent"}, 3, "shardctl: error: /absent"},
        {{"inspect", "/m.safetensors", "--include", "layer.wieght"}, 2, "hint: did you mean 'layer.weight'?"},
+       {{"inspect", "/m.safetensors", "--include", "layer.{weight,bias}"}, 2, "hint: did you mean 'layer.*'?"},
        {{"inspect", "/m.safetensors", "--ranks-expected", "2"}, 2, "hint: drop --ranks-expected"},
        {{"cat", "/m.safetensors", "layer.wieght[0:1]"}, 3, "hint: did you mean 'layer.weight'?"},
        {{"cat", "/m.safetensors", "layer"}, 3, "hint: give a whole name, such as 'layer.bias'"}});

@@ -61,6 +61,16 @@ bool matches_any(const std::string& glob, const std::vector<const Catalog*>& cat
   return used.front();
 }
 
+/// Replaces "{0..31}" and "{a,b}", which are no globs here, by "*". The text of inspect folds layers in this form.
+std::string without_braces(std::string glob) {
+  for (std::size_t open = glob.find('{'); open != std::string::npos; open = glob.find('{', open)) {
+    const std::size_t close = glob.find('}', open);
+    if (close == std::string::npos) break;
+    glob.replace(open, close - open + 1, "*");
+  }
+  return glob;
+}
+
 /// Checks --ranks-expected for every format. Readers find missing ranks.
 void check_ranks(const OpenSource& source, std::int64_t expected, bool may_lack_ranks, Findings& findings) {
   const std::optional<std::int64_t> ranks = source.catalog().world_size;
@@ -172,8 +182,10 @@ void check_include(const std::vector<const Catalog*>& catalogs, const SelectionO
   if (unused == used.end()) return;
   const std::string& glob = options.include[static_cast<std::size_t>(unused - used.begin())];
   Error error = usage(fmt::format("--include '{}' matches no tensor or object", glob));
-  const std::string crossing = crossing_dots(glob);
-  const std::string near = matches_any(crossing, catalogs) ? crossing : nearest_name(glob, catalogs);
+  std::string near = nearest_name(glob, catalogs);
+  for (const std::string& similar : {crossing_dots(glob), without_braces(glob)}) {
+    if (matches_any(similar, catalogs)) near = similar;
+  }
   throw near.empty() ? error.hint("list the names with 'shardctl inspect'; '**' crosses dots, '*' does not")
                      : error.hint(fmt::format("did you mean '{}'?", near));
 }
