@@ -99,11 +99,6 @@ bool serve_exchange(void* link, const ConstBytes* to, const MutableBytes* from, 
   });
 }
 
-template <class Served>
-void serve_destroy(void* address) {
-  delete static_cast<Served*>(address);
-}
-
 constexpr DeviceFunctions kServed{.free_bytes = serve_free_bytes,
                                   .allocate = serve_allocate,
                                   .make_stream = serve_make_stream,
@@ -124,20 +119,6 @@ constexpr DeviceFunctions kServed{.free_bytes = serve_free_bytes,
                                   .destroy_link = serve_destroy<ServedLink>,
                                   .destroy_device = serve_destroy<Device>};
 
-/// An object of the other side, by its address.
-class Used {
- public:
-  Used(void* address, void (*destroy)(void*)) : address_(address), destroy_(destroy) {}
-  Used(const Used&) = delete;
-  Used& operator=(const Used&) = delete;
-  ~Used() { destroy_(address_); }
-  void* get() const { return address_; }
-
- private:
-  void* const address_;
-  void (*const destroy_)(void*);
-};
-
 // The using side: objects that forward every call to the functions of the other side. Errors come back as plain data,
 // and `call` throws them.
 class ImportedBuffer final : public DeviceBuffer {
@@ -146,7 +127,7 @@ class ImportedBuffer final : public DeviceBuffer {
       : DeviceBuffer(plain.data, plain.size), buffer_(plain.buffer, functions.destroy_buffer) {}
 
  private:
-  const Used buffer_;
+  const ImportedObject buffer_;
 };
 
 class ImportedEvent final : public DeviceEvent {
@@ -158,7 +139,7 @@ class ImportedEvent final : public DeviceEvent {
 
  private:
   const DeviceFunctions& functions_;
-  const Used event_;
+  const ImportedObject event_;
 };
 
 class ImportedStream final : public DeviceStream {
@@ -193,7 +174,7 @@ class ImportedStream final : public DeviceStream {
 
  private:
   const DeviceFunctions& functions_;
-  const Used stream_;
+  const ImportedObject stream_;
 };
 
 class ImportedLink final : public DeviceLink {
@@ -207,7 +188,7 @@ class ImportedLink final : public DeviceLink {
 
  private:
   const DeviceFunctions& functions_;
-  const Used link_;
+  const ImportedObject link_;
 };
 
 class ImportedDevice final : public Device {
@@ -247,7 +228,7 @@ class ImportedDevice final : public Device {
   }
 
   const DeviceFunctions& functions_;
-  const Used device_;
+  const ImportedObject device_;
   const DeviceInfo info_;
 };
 

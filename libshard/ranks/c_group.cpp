@@ -72,8 +72,6 @@ void serve_set_timeout(void* group, std::int64_t milliseconds) {
 
 void serve_abort(void* group) { group_at(group).abort(); }
 
-void serve_destroy(void* group) { delete static_cast<Served*>(group); }
-
 constexpr GroupFunctions kServed{.barrier = serve_barrier,
                                  .broadcast = serve_broadcast,
                                  .all_gather = serve_all_gather,
@@ -81,15 +79,12 @@ constexpr GroupFunctions kServed{.barrier = serve_barrier,
                                  .waits_for = serve_waits_for,
                                  .set_timeout = serve_set_timeout,
                                  .abort = serve_abort,
-                                 .destroy = serve_destroy};
+                                 .destroy = serve_destroy<Served>};
 
 /// The using side.
 class ImportedGroup final : public Group {
  public:
   explicit ImportedGroup(const CGroup& imported) : plain_(imported) {}
-  ImportedGroup(const ImportedGroup&) = delete;
-  ImportedGroup& operator=(const ImportedGroup&) = delete;
-  ~ImportedGroup() override { functions().destroy(plain_.group); }
 
   int rank() const override { return plain_.rank; }
   int size() const override { return plain_.size; }
@@ -124,7 +119,8 @@ class ImportedGroup final : public Group {
  private:
   const GroupFunctions& functions() const { return *plain_.functions; }
 
-  CGroup plain_;
+  const CGroup plain_;
+  const ImportedObject owned_{plain_.group, plain_.functions->destroy};
 };
 
 }  // namespace

@@ -51,6 +51,27 @@ void call(bool (*function)(Parameters...), Arguments... arguments) {
   throw_error([&](const ErrorSink* errors) { return function(arguments..., errors); });
 }
 
+/// Destroys an object of this side when the other one needs it no more.
+template <class Served>
+void serve_destroy(void* address) {
+  delete static_cast<Served*>(address);
+}
+
+/// An object of the other side, by its address. Ownership: calls `destroy` at its end.
+class ImportedObject {
+ public:
+  ImportedObject(void* address, void (*destroy)(void*)) : address_(address), destroy_(destroy) {}
+  ImportedObject(const ImportedObject&) = delete;
+  ImportedObject& operator=(const ImportedObject&) = delete;
+  ~ImportedObject() { destroy_(address_); }
+
+  void* get() const { return address_; }
+
+ private:
+  void* const address_;
+  void (*const destroy_)(void*);
+};
+
 /// Converts pieces to C and back. The bytes are not copied.
 std::vector<ConstBytes> to_c(std::span<const std::span<const std::byte>> pieces);
 std::vector<MutableBytes> to_c(std::span<const std::span<std::byte>> pieces);

@@ -95,18 +95,14 @@ bool serve_ask(void* store, ConstBytes request, ConstBytes body, const ByteSink*
   });
 }
 
-void serve_destroy_file(void* file) { delete static_cast<const RandomReader*>(file); }
-
-void serve_destroy_store(void* store) { delete static_cast<const UrlFiles*>(store); }
-
 constexpr StoreFunctions kServed{.status = serve_status,
                                  .list = serve_list,
                                  .open = serve_open,
                                  .read = serve_read,
                                  .expect_read = serve_expect_read,
                                  .ask = serve_ask,
-                                 .destroy_file = serve_destroy_file,
-                                 .destroy_store = serve_destroy_store};
+                                 .destroy_file = serve_destroy<RandomReader>,
+                                 .destroy_store = serve_destroy<UrlFiles>};
 
 // ---- The program's side.
 
@@ -116,9 +112,6 @@ class ImportedFile final : public RandomReader {
       : functions_(functions), plain_(plain) {
     name_ = path;
   }
-  ImportedFile(const ImportedFile&) = delete;
-  ImportedFile& operator=(const ImportedFile&) = delete;
-  ~ImportedFile() override { functions_.destroy_file(plain_.file); }
 
   void read_at(std::int64_t offset_bytes, std::span<std::byte> out) const override {
     const RangedRead range{offset_bytes, out};
@@ -140,14 +133,12 @@ class ImportedFile final : public RandomReader {
  private:
   const StoreFunctions& functions_;
   const CFile plain_;
+  const ImportedObject owned_{plain_.file, functions_.destroy_file};
 };
 
 class ImportedStore final : public UrlFiles {
  public:
   explicit ImportedStore(const CStore& plain) : plain_(plain) {}
-  ImportedStore(const ImportedStore&) = delete;
-  ImportedStore& operator=(const ImportedStore&) = delete;
-  ~ImportedStore() override { plain_.functions->destroy_store(plain_.store); }
 
   FileStatus status(const std::string& path) const override {
     CFileStatus found{};
@@ -183,6 +174,7 @@ class ImportedStore final : public UrlFiles {
 
  private:
   const CStore plain_;
+  const ImportedObject owned_{plain_.store, plain_.functions->destroy_store};
 };
 
 }  // namespace
