@@ -128,14 +128,10 @@ std::time_t parse_time(const std::string& text) {
 
 std::optional<Credentials> parse_credentials(std::string_view json) {
   const nlohmann::json document = parse_answer(json);
-  if (!document.is_object()) return std::nullopt;
-  const auto text = [&](const char* name) {
-    const auto found = document.find(name);
-    return found != document.end() && found->is_string() ? found->get<std::string>() : std::string();
-  };
-  const std::string token = text("SessionToken");
-  Credentials credentials{text("AccessKeyId"), text("SecretAccessKey"), token.empty() ? text("Token") : token,
-                          parse_time(text("Expiration"))};
+  const std::string token = text_in(document, "SessionToken");
+  Credentials credentials{text_in(document, "AccessKeyId"), text_in(document, "SecretAccessKey"),
+                          token.empty() ? text_in(document, "Token") : token,
+                          parse_time(text_in(document, "Expiration"))};
   if (credentials.key_id.empty() || credentials.secret.empty()) return std::nullopt;
   return credentials;
 }

@@ -129,9 +129,7 @@ class Hub final : public Place {
     request.origin = origin_;
     request.target = fmt::format("/api/models/{}/revision/{}", repository_, percent_encode(revision_, false));
     const HttpAnswer answer = ask([&] { return request; }, root());
-    const nlohmann::json document = parse_answer(answer.body);
-    const auto sha = document.is_object() ? document.find("sha") : document.end();
-    if (document.is_object() && sha != document.end() && sha->is_string()) commit_ = sha->get<std::string>();
+    commit_ = text_in(parse_answer(answer.body), "sha");
     if (is_commit(commit_)) return;
     commit_.clear();
     throw Error(ErrorCode::kCorruption, "the hub does not name the commit of the revision")

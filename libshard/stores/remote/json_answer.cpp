@@ -62,6 +62,11 @@ nlohmann::json parse_answer(std::string_view text) {
   }
 }
 
+std::string text_in(const nlohmann::json& document, const char* name) {
+  const auto found = document.is_object() ? document.find(name) : document.end();
+  return found != document.end() && found->is_string() ? found->get<std::string>() : std::string();
+}
+
 std::vector<std::string> files_in_index(std::string_view json) {
   IndexFiles files;
   nlohmann::json::sax_parse(json.begin(), json.end(), &files);

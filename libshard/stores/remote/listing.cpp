@@ -95,13 +95,8 @@ void ListingPages::add_hub_page(std::string_view json) {
   const nlohmann::json document = parse_answer(json);
   if (!document.is_array()) throw bad_listing("it is not a JSON array");
   for (const nlohmann::json& entry : document) {
-    const auto text = [&](const char* name) {
-      const auto found = entry.is_object() ? entry.find(name) : entry.end();
-      return entry.is_object() && found != entry.end() && found->is_string() ? found->get<std::string>()
-                                                                             : std::string();
-    };
-    if (text("type") != "file") continue;
-    Object object{.key = text("path"), .bytes = -1};
+    if (text_in(entry, "type") != "file") continue;
+    Object object{.key = text_in(entry, "path"), .bytes = -1};
     if (const auto size = entry.find("size"); size != entry.end() && size->is_number_integer()) {
       object.bytes = size->is_number_unsigned() ? parse_natural(size->dump()).value_or(-1) : size->get<std::int64_t>();
     }
