@@ -120,6 +120,7 @@ std::string head(std::string_view name, std::string_view summary, std::string_vi
 
 std::string environment() { return fmt::format(".SH ENVIRONMENT\n{}\n", roff(environment_help())); }
 
+/// A page in the macros of man(7) and in ASCII. \param date  for its foot, such as "2026-01-31"; may be empty
 std::string verb_page(const Verb& verb, std::string_view date) {
   OptionTree tree(verb);
   std::string text = head(page_name(verb), verb.summary, fmt::format("shardctl {}", verb.usage), date);
@@ -137,12 +138,6 @@ std::string program_page(std::string_view date) {
   for (const Verb& verb : verbs()) text += fmt::format(".TP\n{}\n{}\n", bold(verb.name), roff(verb.summary));
   return text + option_sections(tree.app) + exit_status(nullptr) + environment() + examples(program_examples()) +
          see_also(nullptr);
-}
-
-/// The page shardctl-VERB(1), or shardctl(1) if `verb` is null, in the macros of man(7) and in ASCII.
-/// \param date  for the foot of the page, such as "2026-01-31"; may be empty
-std::string man_page(const Verb* verb, std::string_view date) {
-  return verb == nullptr ? program_page(date) : verb_page(*verb, date);
 }
 
 std::string page_date() {
@@ -163,9 +158,9 @@ void write(const std::filesystem::path& path, std::string_view text) {
 
 void write_all(const std::filesystem::path& folder) {
   const std::string date = page_date();
-  write(folder / "man/man1/shardctl.1", man_page(nullptr, date));
+  write(folder / "man/man1/shardctl.1", program_page(date));
   for (const Verb& verb : verbs()) {
-    write(folder / "man/man1" / ("shardctl-" + std::string(verb.name) + ".1"), man_page(&verb, date));
+    write(folder / "man/man1" / ("shardctl-" + std::string(verb.name) + ".1"), verb_page(verb, date));
   }
   write(folder / "bash-completion/completions/shardctl", completion_script("bash"));
   write(folder / "zsh/site-functions/_shardctl", completion_script("zsh"));
