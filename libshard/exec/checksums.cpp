@@ -15,17 +15,8 @@ namespace {
 
 constexpr std::int64_t kRestBlock = 64 << 10;
 
-/// The CRC-32 of `bytes` zeros, by doubling: `power` is the CRC-32 of `length` zeros, and the lengths of all bits that
-/// are set in `bytes` are combined.
-std::uint32_t crc32_of_zeros(std::int64_t bytes) {
-  constexpr std::byte kZero[1] = {};
-  std::uint32_t crc = 0, power = crc32(kZero);
-  for (std::int64_t length = 1; bytes > 0; bytes >>= 1, length <<= 1) {
-    if ((bytes & 1) != 0) crc = crc32_combine(crc, power, length);
-    if (bytes > 1) power = crc32_combine(power, power, length);
-  }
-  return crc;
-}
+/// The CRC-32 of `bytes` zeros: the initial state, all ones, advanced over them, and the final XOR with all ones.
+std::uint32_t crc32_of_zeros(std::int64_t bytes) { return crc32_combine(UINT32_MAX, UINT32_MAX, bytes); }
 
 /// Bytes [from, to) of the storage, which are a part of the read.
 ReadBytes part_of(const ReadBytes& read, std::int64_t from, std::int64_t to) {
