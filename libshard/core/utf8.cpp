@@ -1,5 +1,6 @@
 #include "libshard/core/utf8.h"
 
+#include <array>
 #include <cstdint>
 #include <cstring>
 
@@ -70,22 +71,10 @@ bool is_utf8(std::string_view text) { return consists_of_characters(text, false)
 bool is_python_utf8(std::string_view text) { return consists_of_characters(text, true); }
 
 void append_utf8(std::uint32_t code, std::string& out) {
-  const auto byte = [&out](std::uint32_t value) { out += static_cast<char>(value); };
-  if (code < 0x80) {
-    byte(code);
-  } else if (code < 0x800) {
-    byte(0xC0 | (code >> 6));
-    byte(0x80 | (code & 0x3F));
-  } else if (code < 0x10000) {
-    byte(0xE0 | (code >> 12));
-    byte(0x80 | ((code >> 6) & 0x3F));
-    byte(0x80 | (code & 0x3F));
-  } else {
-    byte(0xF0 | (code >> 18));
-    byte(0x80 | ((code >> 12) & 0x3F));
-    byte(0x80 | ((code >> 6) & 0x3F));
-    byte(0x80 | (code & 0x3F));
-  }
+  constexpr std::array<std::uint32_t, 4> kLeads{0, 0xC0, 0xE0, 0xF0};
+  const unsigned more = code < 0x80 ? 0 : code < 0x800 ? 1 : code < 0x10000 ? 2 : 3;  // Bytes after the first.
+  out += static_cast<char>(kLeads[more] | (code >> (6 * more)));
+  for (unsigned i = more; i-- > 0;) out += static_cast<char>(0x80 | ((code >> (6 * i)) & 0x3F));
 }
 
 bool is_control(unsigned code_point) {
