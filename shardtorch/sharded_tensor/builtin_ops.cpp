@@ -1,9 +1,10 @@
 #include "shardtorch/sharded_tensor/builtin_ops.h"
 
-#include <ATen/Functions.h>
+#include <ATen/ATen.h>
 
 #include <algorithm>
 #include <array>
+#include <optional>
 #include <string>
 #include <tuple>
 #include <utility>
@@ -11,12 +12,14 @@
 
 #include "shardtorch/errors.h"
 #include "shardtorch/sharded_tensor/agree.h"
+#include "shardtorch/sharded_tensor/factories.h"
 #include "shardtorch/sharded_tensor/sharded_tensor_impl.h"
 
 namespace shard {
 namespace {
 
 using Args = at::ArrayRef<c10::IValue>;
+using Result = std::optional<c10::IValue>;
 
 template <class Verdict>
 bool true_on_all_ranks(Group& group, const Verdict& verdict, const Words& facts) {
@@ -36,10 +39,11 @@ std::vector<const Shard*> by_box(const std::vector<Shard>& shards) {
   return sorted;
 }
 
-bool same_box(const Shard* one, const Shard* other) {
-  return one->metadata.shard_offsets == other->metadata.shard_offsets &&
-         one->metadata.shard_sizes == other->metadata.shard_sizes;
+bool same_place(const ShardMetadata& one, const ShardMetadata& other) {
+  return one.shard_offsets == other.shard_offsets && one.shard_sizes == other.shard_sizes;
 }
+
+bool same_box(const Shard* one, const Shard* other) { return same_place(one->metadata, other->metadata); }
 
 template <class SameData>
 bool same_local_shards(const ShardedTensorImpl& a, const ShardedTensorImpl& b, const SameData& same_data) {
@@ -82,6 +86,18 @@ ShardedTensor with_local_tensors(const ShardedTensor& like, const Change& change
 
 // --- Operators of the dispatcher ------------------------------------------------------------------------------------
 
+/// Argument `index`; undefined if it is not a ShardedTensor.
+ShardedTensor sharded_arg(Args args, std::size_t index) {
+  return index < args.size() && args[index].isTensor() ? ShardedTensor::of(args[index].toTensor()) : ShardedTensor();
+}
+
+bool is_given(Args args, std::size_t index) { return index < args.size() && !args[index].isNone(); }
+
+/// Argument `index`, or `otherwise` if it is missing or None.
+c10::IValue arg_or(Args args, std::size_t index, c10::IValue otherwise) {
+  return is_given(args, index) ? args[index] : std::move(otherwise);
+}
+
 std::pair<ShardedTensor, ShardedTensor> both_sharded(Args args, std::string_view op) {
   SHARD_CHECK_VALUE(args.size() >= 2, "Expected two arguments for torch.", op);
   std::pair tensors(sharded_arg(args, 0), sharded_arg(args, 1));
@@ -90,43 +106,43 @@ std::pair<ShardedTensor, ShardedTensor> both_sharded(Args args, std::string_view
   return tensors;
 }
 
-std::optional<c10::IValue> run_equal(Args args) {
+Result run_equal(Args args) {
   const auto [a, b] = both_sharded(args, "equal");
   return equal(a, b);
 }
 
-std::optional<c10::IValue> run_allclose(Args args) {
+Result run_allclose(Args args) {
   const auto [a, b] = both_sharded(args, "allclose");
   return allclose(a, b, arg_or(args, 2, 1e-5).toDouble(), arg_or(args, 3, 1e-8).toDouble(),
                   arg_or(args, 4, false).toBool());
 }
 
-std::optional<c10::IValue> run_clone(Args args) {
+Result run_clone(Args args) {
   SHARD_CHECK(arg_or(args, 1, at::MemoryFormat::Preserve).toMemoryFormat() == at::MemoryFormat::Preserve,
               "Only support torch.preserve_format for ShardedTensor!");
   return clone(sharded_arg(args, 0)).as_tensor();
 }
 
-std::optional<c10::IValue> run_detach(Args args) { return detach(sharded_arg(args, 0)).as_tensor(); }
+Result run_detach(Args args) { return detach(sharded_arg(args, 0)).as_tensor(); }
 
-std::optional<c10::IValue> run_requires_grad(Args args) {
+Result run_requires_grad(Args args) {
   return requires_grad_(sharded_arg(args, 0), arg_or(args, 1, true).toBool()).as_tensor();
 }
 
-std::optional<c10::IValue> run_copy(Args args) {
+Result run_copy(Args args) {
   const auto to = sharded_arg(args, 0), from = sharded_arg(args, 1);
   if (!to.defined() || !from.defined()) return std::nullopt;
   return copy_(to, from, arg_or(args, 2, false).toBool()).as_tensor();
 }
 
-std::optional<c10::IValue> run_type_as(Args args) {
+Result run_type_as(Args args) {
   const auto tensor = sharded_arg(args, 0);
   if (!tensor.defined() || args.size() < 2) return std::nullopt;
   return tensor.to(args[1].toTensor().scalar_type()).as_tensor();
 }
 
 /// aten::to by options (8 arguments), device and dtype, dtype, or another tensor.
-std::optional<c10::IValue> run_to(Args args) {
+Result run_to(Args args) {
   const auto tensor = sharded_arg(args, 0);
   if (!tensor.defined() || args.size() < 2) return std::nullopt;
   ShardedTensor::ToOptions options;
@@ -152,17 +168,13 @@ std::optional<c10::IValue> run_to(Args args) {
 }
 
 bool has_same_shards(const ShardedTensorImpl& a, const ShardedTensorImpl& b) {
-  const auto same_part = [](const Shard& one, const Shard& other) { return same_box(&one, &other); };
-  const auto same_place = [](const ShardMetadata& one, const ShardMetadata& other) {
-    return one.shard_offsets == other.shard_offsets && one.shard_sizes == other.shard_sizes;
-  };
   return a.group == b.group && !a.init_rrefs && !b.init_rrefs && a.metadata.size == b.metadata.size &&
          std::ranges::equal(a.metadata.shards_metadata, b.metadata.shards_metadata, same_place) &&
-         std::ranges::equal(a.local_shards, b.local_shards, same_part);
+         std::ranges::equal(a.local_shards, b.local_shards, same_place, &Shard::metadata, &Shard::metadata);
 }
 
 /// Whether Tensor::set_data may give the first tensor the elements of the second one.
-std::optional<c10::IValue> run_has_compatible_shallow_copy_type(Args args) {
+Result run_has_compatible_shallow_copy_type(Args args) {
   const auto to = sharded_arg(args, 0), from = sharded_arg(args, 1);
   SHARD_CHECK(to.defined(),
               "cannot give the elements of a sharded parameter to a plain one. If clone() does so, shard the parameter "
@@ -170,15 +182,145 @@ std::optional<c10::IValue> run_has_compatible_shallow_copy_type(Args args) {
   return from.defined() && has_same_shards(impl_of(to), impl_of(from));
 }
 
+// --- Operators that create a tensor like a ShardedTensor, or fill a tensor in place, as torch::nn::init does ---------
+//
+// Source: torch/distributed/_shard/sharded_tensor/_ops/init.py (torch 2.11).
+
+/// The arguments dtype, layout, device, pin_memory and memory_format at the end of each schema, from `first` on.
+CreateOptions options_like(const ShardedTensor& tensor, Args args, std::size_t first) {
+  CreateOptions options;
+  options.process_group = tensor.process_group();
+  if (is_given(args, first)) options.dtype = args[first].toScalarType();
+  if (is_given(args, first + 1)) options.layout = args[first + 1].toLayout();
+  SHARD_CHECK_TYPE(!is_given(args, first + 2) || args[first + 2].toDevice() == tensor.as_tensor().device(),
+                   "a tensor like a ShardedTensor is on the devices of its shards, so it takes no device");
+  if (is_given(args, first + 3)) options.pin_memory = args[first + 3].toBool();
+  if (is_given(args, first + 4)) options.memory_format = args[first + 4].toMemoryFormat();
+  if (options.memory_format == at::MemoryFormat::Preserve) options.memory_format = at::MemoryFormat::Contiguous;
+  return options;
+}
+
+/// The new tensor, or nothing if the first argument is not sharded.
+Result made_like(Args args, std::size_t first_option, const FillShard& fill) {
+  const ShardedTensor tensor = sharded_arg(args, 0);
+  if (!tensor.defined()) return std::nullopt;
+  const CreateOptions options = options_like(tensor, args, first_option);
+  return make_filled(tensor.sharding_spec(), tensor.sizes(), options, fill).as_tensor();
+}
+
+Result filled(Args args, const FillShard& fill) {
+  const ShardedTensor tensor = sharded_arg(args, 0);
+  if (!tensor.defined()) return std::nullopt;
+  fill_shards(tensor.local_shards(), fill);
+  return tensor.as_tensor();
+}
+
+std::optional<at::Generator> generator(Args args, std::size_t index) {
+  return is_given(args, index) ? std::optional(args[index].toGenerator()) : std::nullopt;
+}
+
+/// rand_like and randn_like have a second schema with a generator after the tensor.
+Result drawn_like(Args args, const std::function<void(at::Tensor, std::optional<at::Generator>)>& draw) {
+  constexpr std::size_t kWithGenerator = 7;
+  const bool has_generator = args.size() == kWithGenerator;
+  const auto source = has_generator ? generator(args, 1) : std::nullopt;
+  return made_like(args, has_generator ? 2 : 1, [&](at::Tensor shard) { draw(std::move(shard), source); });
+}
+
+Result run_empty_like(Args args) {
+  return made_like(args, 1, [](const at::Tensor&) {});
+}
+Result run_full_like(Args args) {
+  return made_like(args, 2, [&](at::Tensor shard) { shard.fill_(args[1].toScalar()); });
+}
+Result run_ones_like(Args args) {
+  return made_like(args, 1, [](at::Tensor shard) { shard.fill_(1); });
+}
+Result run_zeros_like(Args args) {
+  return made_like(args, 1, [](at::Tensor shard) { shard.zero_(); });
+}
+Result run_rand_like(Args args) {
+  return drawn_like(args, [](at::Tensor shard, auto source) { shard.uniform_(0, 1, std::move(source)); });
+}
+Result run_randn_like(Args args) {
+  return drawn_like(args, [](at::Tensor shard, auto source) { shard.normal_(0, 1, std::move(source)); });
+}
+
+Result run_fill(Args args) {
+  return filled(args, [&](at::Tensor shard) {
+    args[1].isTensor() ? shard.fill_(args[1].toTensor()) : shard.fill_(args[1].toScalar());
+  });
+}
+Result run_zero(Args args) {
+  return filled(args, [](at::Tensor shard) { shard.zero_(); });
+}
+Result run_uniform(Args args) {
+  return filled(args, [&](at::Tensor shard) {
+    shard.uniform_(arg_or(args, 1, 0.0).toDouble(), arg_or(args, 2, 1.0).toDouble(), generator(args, 3));
+  });
+}
+Result run_normal(Args args) {
+  return filled(args, [&](at::Tensor shard) {
+    shard.normal_(arg_or(args, 1, 0.0).toDouble(), arg_or(args, 2, 1.0).toDouble(), generator(args, 3));
+  });
+}
+
+// --- The op "linear" -------------------------------------------------------------------------------------------------
+//
+// torch::nn::functional::linear is not an operator but C++ code that calls weight.t(), then addmm or matmul. If the
+// program registered an op "linear" for a sharded weight, t() returns a ShardedTensor that remembers the weight, and
+// the product with it calls that op. So an unchanged torch::nn::Linear reaches it.
+
+ShardMetadata transposed(ShardMetadata shard) {
+  std::ranges::reverse(shard.shard_offsets);
+  std::ranges::reverse(shard.shard_sizes);
+  return shard;
+}
+
+/// A chunk spec remains one; other specs are inferred from the shards.
+ShardingSpecPtr transposed(const ShardingSpec& spec, const std::vector<ShardMetadata>& shards) {
+  const ChunkShardingSpec* const chunk = as_chunk(spec);
+  if (chunk == nullptr) return infer_spec(shards);
+  return chunk_spec(1 - (chunk->dim() + 2) % 2, chunk->placements());
+}
+
+/// \pre two dimensions
+ShardedTensor transposed(const ShardedTensor& tensor) {
+  ShardedTensorMetadata metadata = tensor.metadata();
+  std::ranges::reverse(metadata.size);
+  std::ranges::transform(metadata.shards_metadata, metadata.shards_metadata.begin(),
+                         [](const ShardMetadata& shard) { return transposed(shard); });
+  ShardingSpecPtr spec = transposed(*tensor.sharding_spec(), metadata.shards_metadata);
+  auto impl = c10::make_intrusive<ShardedTensorImpl>(std::move(spec), std::move(metadata));
+  impl->group = tensor.process_group();
+  for (const Shard& shard : tensor.local_shards()) {
+    impl->local_shards.emplace_back(shard.tensor.t(), transposed(shard.metadata));
+  }
+  impl->transposed_of = tensor.as_tensor();
+  return ShardedTensor::of(at::Tensor(std::move(impl)));
+}
+
+/// Calls linear(input, weight, bias), where argument `weight_at` is a transposed weight.
+Result linear(Args args, std::size_t weight_at, const c10::IValue& input, const c10::IValue& bias) {
+  const ShardedTensor product = sharded_arg(args, weight_at);
+  if (!product.defined() || !impl_of(product).transposed_of.defined()) return std::nullopt;
+  return call_op("linear", {input, impl_of(product).transposed_of, bias});
+}
+
+Result run_t(Args args) {
+  const ShardedTensor tensor = sharded_arg(args, 0);
+  if (!tensor.defined() || tensor.dim() != 2 || !has_registered_op(*tensor.sharding_spec(), "linear")) return {};
+  return transposed(tensor).as_tensor();
+}
+
+Result run_matmul(Args args) { return linear(args, 1, args[0], c10::IValue()); }
+
+Result run_addmm(Args args) {
+  const bool is_plain = arg_or(args, 3, 1).toScalar().equal(1) && arg_or(args, 4, 1).toScalar().equal(1);
+  return is_plain ? linear(args, 2, args[1], args[0]) : std::nullopt;
+}
+
 }  // namespace
-
-ShardedTensor sharded_arg(Args args, std::size_t index) {
-  return index < args.size() && args[index].isTensor() ? ShardedTensor::of(args[index].toTensor()) : ShardedTensor();
-}
-
-c10::IValue arg_or(Args args, std::size_t index, c10::IValue otherwise) {
-  return index < args.size() && !args[index].isNone() ? args[index] : std::move(otherwise);
-}
 
 BuiltinOp builtin_op(std::string_view name) {
   static constexpr auto kOps = std::to_array<std::pair<std::string_view, BuiltinOp>>({

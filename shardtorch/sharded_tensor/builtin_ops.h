@@ -26,28 +26,6 @@ BuiltinOp builtin_op(std::string_view name);
 /// Whether the program registered `op` for these tensors, either for all tensors or for their class of specs.
 bool has_registered_op(const ShardingSpec& spec, std::string_view op);
 
-/// Argument `index`; undefined if it is not a ShardedTensor.
-ShardedTensor sharded_arg(at::ArrayRef<c10::IValue> args, std::size_t index);
-/// Argument `index`, or `otherwise` if it is missing or None.
-c10::IValue arg_or(at::ArrayRef<c10::IValue> args, std::size_t index, c10::IValue otherwise);
-
-// creation_ops.cpp: empty_like and related functions; functions that fill a tensor in place.
-std::optional<c10::IValue> run_empty_like(at::ArrayRef<c10::IValue> args);
-std::optional<c10::IValue> run_full_like(at::ArrayRef<c10::IValue> args);
-std::optional<c10::IValue> run_ones_like(at::ArrayRef<c10::IValue> args);
-std::optional<c10::IValue> run_zeros_like(at::ArrayRef<c10::IValue> args);
-std::optional<c10::IValue> run_rand_like(at::ArrayRef<c10::IValue> args);
-std::optional<c10::IValue> run_randn_like(at::ArrayRef<c10::IValue> args);
-std::optional<c10::IValue> run_fill(at::ArrayRef<c10::IValue> args);
-std::optional<c10::IValue> run_zero(at::ArrayRef<c10::IValue> args);
-std::optional<c10::IValue> run_uniform(at::ArrayRef<c10::IValue> args);
-std::optional<c10::IValue> run_normal(at::ArrayRef<c10::IValue> args);
-
-// linear_op.cpp: the operators that torch::nn::functional::linear calls; each becomes the program's op "linear".
-std::optional<c10::IValue> run_t(at::ArrayRef<c10::IValue> args);
-std::optional<c10::IValue> run_matmul(at::ArrayRef<c10::IValue> args);
-std::optional<c10::IValue> run_addmm(at::ArrayRef<c10::IValue> args);
-
 /// \throws c10::Error  "All distributed tensors should use the same ProcessGroup if used together in an op."
 void check_same_group(at::ArrayRef<ShardedTensor> tensors);
 

@@ -34,7 +34,7 @@ class ShardedTensorImpl final : public c10::TensorImpl {
   std::vector<Bytes> published;    ///< References at the RPC agent, by local shard.
   std::shared_ptr<RpcAgent> agent;
   std::map<int, std::vector<RemoteShard>> remote_shards;
-  at::Tensor transposed_of{};  ///< The weight of which this is the t(), for linear_op.cpp.
+  at::Tensor transposed_of{};  ///< The weight of which this is the t(), for the op "linear".
 
   /// Copies the wrapper's requires_grad, the only flag that torch's own setters change, to metadata and local shards.
   void apply_requires_grad();
