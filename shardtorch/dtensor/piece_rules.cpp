@@ -2,7 +2,7 @@
 #include <algorithm>
 
 #include "shardtorch/dtensor/operators.h"
-#include "shardtorch/dtensor/redistribution_cost.h"
+#include "shardtorch/dtensor/redistribute.h"
 #include "shardtorch/errors.h"
 
 namespace shard::dtensor {

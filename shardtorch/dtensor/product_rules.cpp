@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "shardtorch/dtensor/operators.h"
-#include "shardtorch/dtensor/redistribution_cost.h"
+#include "shardtorch/dtensor/redistribute.h"
 #include "shardtorch/errors.h"
 #include "shardtorch/sharded_tensor/functional.h"
 

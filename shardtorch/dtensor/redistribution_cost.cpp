@@ -1,9 +1,9 @@
-#include "shardtorch/dtensor/redistribution_cost.h"
-
 #include <ATen/Context.h>
 
 #include <algorithm>
 #include <limits>
+
+#include "shardtorch/dtensor/redistribute.h"
 
 namespace shard::dtensor {
 
