@@ -1,5 +1,6 @@
 // shardctl._native: what the Python module needs of the library. python/shardctl/_native.pyi has its types; its
 // functions check their arguments only as far as the library does, and are for the package only.
+#include <fmt/format.h>
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/pair.h>
@@ -8,31 +9,41 @@
 #include <nanobind/stl/vector.h>
 
 #include <algorithm>
+#include <chrono>
+#include <csignal>
+#include <cstddef>
 #include <cstdint>
+#include <cstdlib>
 #include <deque>
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <optional>
+#include <ostream>
 #include <shared_mutex>
 #include <span>
+#include <sstream>
+#include <stop_token>
+#include <streambuf>
 #include <string>
 #include <string_view>
 #include <tuple>
 #include <utility>
 #include <vector>
 
+#include "apps/shardctl/app.h"
 #include "formats/helper.h"
 #include "formats/registry.h"
 #include "libshard/catalog/chunk_place.h"
 #include "libshard/catalog/layouts/placement.h"
 #include "libshard/catalog/tree.h"
 #include "libshard/core/error.h"
+#include "libshard/io/local_disk.h"
+#include "libshard/ranks/group.h"
 #include "python/native/checkpoint.h"
 #include "python/native/errors.h"
-#include "python/native/python_group.h"
 #include "python/native/save.h"
 #include "python/native/values.h"
-#include "python/native/verbs.h"
 
 namespace nb = nanobind;
 
@@ -250,6 +261,85 @@ std::int64_t read(Checkpoint& checkpoint, const std::vector<Read>& reads) {
   return done;
 }
 
+nb::object view_of_memory(std::span<const std::byte> bytes) {
+  // torch takes no memory that is read-only, though it does not write to the tensors that it sends.
+  auto* data = reinterpret_cast<char*>(const_cast<std::byte*>(bytes.data()));
+  static char nothing = 0;
+  PyObject* view =
+      PyMemoryView_FromMemory(bytes.empty() ? &nothing : data, static_cast<Py_ssize_t>(bytes.size()), PyBUF_WRITE);
+  if (view == nullptr) throw nb::python_error();
+  return nb::steal(view);
+}
+
+template <class Pieces>
+nb::list views_of(const Pieces& pieces) {
+  nb::list views;
+  for (const auto& piece : pieces) views.append(view_of_memory(piece));
+  return views;
+}
+
+std::string first_line_of(const nb::python_error& error) {
+  const std::string text = nb::str(error.value()).c_str();
+  return text.substr(0, text.find('\n'));
+}
+
+/// A group of ranks whose transport is a Python object, so that ranks of torch.distributed can run the library's jobs.
+/// The object has the attributes `rank` and `size`, and the methods barrier(), broadcast(data, root),
+/// all_gather(own, all), exchange(to, from), set_timeout(seconds) and abort(). Bytes are writable memoryviews, which
+/// are valid during the call; `to` and `from` are lists of them, by rank. Methods may raise.
+///
+/// Threads: as Group. All functions but the constructor and the destructor take the GIL themselves.
+class PythonGroup final : public Group {
+ public:
+  /// Holds the GIL, as does the destructor.
+  explicit PythonGroup(nb::object ranks)
+      : ranks_(std::move(ranks)),
+        rank_(nb::cast<int>(ranks_.attr("rank"))),
+        size_(nb::cast<int>(ranks_.attr("size"))) {}
+
+  int rank() const override { return rank_; }
+  int size() const override { return size_; }
+  std::string_view backend() const override { return "gloo"; }
+  void barrier() override {
+    call("a barrier", [&] { ranks_.attr("barrier")(); });
+  }
+  void broadcast(std::span<std::byte> data, int root) override {
+    call("a broadcast", [&] { ranks_.attr("broadcast")(view_of_memory(data), root); });
+  }
+  void all_gather(std::span<const std::byte> own, std::span<std::byte> all) override {
+    call("an all-gather", [&] { ranks_.attr("all_gather")(view_of_memory(own), view_of_memory(all)); });
+  }
+  void exchange(std::span<const std::span<const std::byte>> to, std::span<const std::span<std::byte>> from) override {
+    call("an exchange", [&] { ranks_.attr("exchange")(views_of(to), views_of(from)); });
+  }
+  void set_timeout(std::chrono::milliseconds timeout) override {
+    const std::chrono::duration<double> seconds = timeout;
+    call("setting a timeout", [&] { ranks_.attr("set_timeout")(seconds.count()); });
+  }
+  void abort() noexcept override {
+    try {
+      call("aborting", [&] { ranks_.attr("abort")(); });
+    } catch (const Error&) {
+      return;  // The group is broken already.
+    }
+  }
+
+ private:
+  /// Runs `body` with the GIL. \throws Error kPeer  for an exception of Python
+  void call(std::string_view doing, const std::function<void()>& body) const {
+    const nb::gil_scoped_acquire held;
+    try {
+      body();
+    } catch (const nb::python_error& error) {
+      throw Error(ErrorCode::kPeer, fmt::format("a rank died or does not respond, in {}", doing))
+          .because(first_line_of(error));
+    }
+  }
+
+  nb::object ranks_;
+  int rank_, size_;
+};
+
 /// A box of a tensor to save: offsets, sizes, address and bytes of the memory.
 using SavedBox = std::tuple<std::vector<std::int64_t>, std::vector<std::int64_t>, std::uintptr_t, std::int64_t>;
 /// A DTensor's sharding: names and sizes of the mesh's axes, its ranks, and the placements as texts.
@@ -331,6 +421,76 @@ std::uintptr_t address_of(const nb::object& memory) {
   const auto address = reinterpret_cast<std::uintptr_t>(buffer.buf);
   PyBuffer_Release(&buffer);
   return address;
+}
+
+std::optional<std::string> environment(const std::string& name) {
+  if (name == "SHARDCTL_LAUNCHER") return "none";
+  const char* value = std::getenv(name.c_str());
+  return value == nullptr ? std::nullopt : std::optional<std::string>(value);
+}
+
+/// A stream buffer whose lines another thread takes while they are written. Threads: any.
+class LineBuffer final : public std::streambuf {
+ public:
+  /// Removes and returns the complete lines, without their ends.
+  std::deque<std::string> take() {
+    const std::scoped_lock lock(mutex_);
+    return std::exchange(lines_, {});
+  }
+  /// Does the same with an incomplete last line.
+  std::deque<std::string> take_all() {
+    std::deque<std::string> lines = take();
+    if (!last_.empty()) lines.push_back(std::exchange(last_, {}));
+    return lines;
+  }
+
+ protected:
+  int_type overflow(int_type c) override {
+    if (traits_type::eq_int_type(c, traits_type::eof())) return traits_type::not_eof(c);
+    const char byte = traits_type::to_char_type(c);
+    add({&byte, 1});
+    return c;
+  }
+  std::streamsize xsputn(const char* data, std::streamsize bytes) override {
+    add({data, static_cast<std::size_t>(bytes)});
+    return bytes;
+  }
+
+ private:
+  void add(std::string_view text) {
+    const std::scoped_lock lock(mutex_);
+    for (std::size_t end = text.find('\n'); end != std::string_view::npos; end = text.find('\n')) {
+      lines_.push_back(std::exchange(last_, {}).append(text.substr(0, end)));
+      text.remove_prefix(end + 1);
+    }
+    last_ += text;
+  }
+
+  std::mutex mutex_;
+  std::deque<std::string> lines_;
+  std::string last_;
+};
+
+struct VerbResult {
+  int code = 0;     ///< The exit code.
+  std::string out;  ///< Standard output.
+};
+
+/// Runs a command line (without the program's name) as a job of one process, without the launcher's variables. Neither
+/// signals nor standard streams of this process are used or changed. `err` receives the standard error.
+/// Threads: any. A requested stop ends the run as a signal would, with exit code 130.
+VerbResult run_verb(const std::vector<std::string>& arguments, LineBuffer& err, const std::stop_token& stop) {
+  std::ostringstream out;
+  std::ostream errors(&err);
+  app::Session session{.fs = posix_disk(),
+                       .out = out,
+                       .err = errors,
+                       .env = environment,
+                       .stop = stop,
+                       .stop_signal = [&stop] { return stop.stop_requested() ? SIGINT : 0; },
+                       .end_at_once = {}};
+  const int code = app::run(arguments, session);
+  return {code, std::move(out).str()};
 }
 
 /// Runs a command line. Returns its exit code and standard output; `on_line` receives the lines of standard error.

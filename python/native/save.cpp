@@ -82,9 +82,6 @@ class HeldReader final : public Reader {
   const std::shared_ptr<HeldMemory> memory_ = std::make_shared<HeldMemory>();
 };
 
-/// The format of the checkpoint that the output follows; empty if there is none.
-std::string_view format_like(const Catalog* like) { return like == nullptr ? std::string_view() : like->format; }
-
 const Format& format_of(const SaveRequest& request) {
   if (is_url(request.path)) {
     throw Error(ErrorCode::kUnsupported, "cannot save to a URL")
@@ -92,8 +89,9 @@ const Format& format_of(const SaveRequest& request) {
         .hint("save to a disk; then copy it: shardctl convert PATH -o URL");
   }
   const std::string_view by_suffix = format_of_suffix(request.path);
-  const std::string_view implied = by_suffix.empty() ? format_like(request.like) : by_suffix;
-  const std::string_view name = request.to.empty() ? implied : std::string_view(request.to);
+  std::string_view name = request.to;
+  if (name.empty()) name = by_suffix;
+  if (name.empty() && request.like != nullptr) name = request.like->format;
   if (name.empty()) {
     throw Error(ErrorCode::kInvalidArgument, fmt::format("the suffix of '{}' does not imply a format", request.path))
         .hint("name the format in `to`");
