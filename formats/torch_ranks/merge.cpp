@@ -9,7 +9,6 @@
 
 #include "formats/torch/saved_file.h"
 #include "formats/torch/unnamed_tensors.h"
-#include "formats/torch_ranks/merge_parts.h"
 #include "libshard/core/short_text.h"
 #include "libshard/core/value_equality.h"
 

@@ -6,7 +6,7 @@
 #include <map>
 #include <vector>
 
-#include "formats/torch_ranks/merge_parts.h"
+#include "formats/torch_ranks/merge.h"
 #include "libshard/core/box.h"
 
 namespace shard::torch_ranks {

@@ -1,10 +1,9 @@
-#include "formats/torch_ranks/merge_parts.h"
-
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <vector>
 
+#include "formats/torch_ranks/merge.h"
 #include "formats/torch_ranks/pickled_object.h"
 #include "libshard/catalog/bounds.h"
 #include "libshard/core/box.h"

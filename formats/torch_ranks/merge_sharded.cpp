@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <vector>
 
-#include "formats/torch_ranks/merge_parts.h"
+#include "formats/torch_ranks/merge.h"
 #include "libshard/catalog/layouts/placement.h"
 #include "libshard/core/box.h"
 
