@@ -1,12 +1,20 @@
-#include "formats/dcp/block_runs.h"
-
+// Restores the shapes of optimizer tensors that Megatron-Core up to 0.15 stored reshaped.
+//
+// If each rank has a block of [x, y] of a tensor [X, Y], the tensor is stored as [X/x, Y/y, x*y]. A chunk is a run of
+// one block's elements in row-major order. The original shape is recorded in `mcore_data`, an attribute of Metadata.
+// torch 2.11 drops this attribute for Megatron-Core up to 0.14; then the shape of the parameter is used, because a
+// state has the same shape as its parameter.
+//
+// Source: megatron/core/dist_checkpointing/strategies/{torch,resharding}.py of Megatron-Core 0.14 and 0.15.
 #include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <span>
 #include <string_view>
 
+#include "formats/dcp/metadata.h"
 #include "formats/parts/pickle/attributes.h"
+#include "formats/parts/pickle/pickle.h"
 #include "libshard/core/box.h"
 #include "libshard/core/hash_table.h"
 

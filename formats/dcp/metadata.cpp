@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <array>
 
-#include "formats/dcp/block_runs.h"
 #include "formats/parts/pickle/attributes.h"
 #include "libshard/catalog/tree.h"
 #include "libshard/core/box.h"

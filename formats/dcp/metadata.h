@@ -88,7 +88,7 @@ struct MetadataOptions {
 /// Reads the pickle. Afterwards every chunk and every object has its item, and every item belongs to one. Bounds and
 /// coverage of chunks are not checked yet (validate_catalog does). Names, paths and sizes are copied into `arena`.
 ///
-/// Optimizer tensors that Megatron-Core up to 0.15 stored reshaped have their original shapes (block_runs.h).
+/// Optimizer tensors that Megatron-Core up to 0.15 stored reshaped have their original shapes, see restore_block_runs.
 ///
 /// \throws Error kCorruption   the pickle is not dcp metadata; a field has the wrong type; a chunk or object has no
 ///   location; a location has no chunk; a chunk has two locations; a file name is not a single plain name.
@@ -97,6 +97,16 @@ struct MetadataOptions {
 /// Cost: linear; one hash look-up per item.
 Metadata parse_metadata(Arena& arena, std::span<const std::byte> pickle, const std::string& file,
                         const MetadataOptions& options = {});
+
+/// Restores the original shapes of such tensors (block_runs.cpp), see TensorEntry::stored_size. A tensor whose stored
+/// shape or chunks contradict its original shape is set apart, with a warning. All other tensors stay unchanged.
+///
+/// \param mcore_data      name -> {} or {"nd_reformulated_orig_global_shape": shape}; null if the attribute is missing.
+/// \param names_megatron  A state named `optimizer.state.STATE.KEY`, with or without `chained_K.` before it, that
+///   `mcore_data` does not name gets the shape of the tensor KEY if both have the same number of elements.
+/// \throws Error kCorruption  `mcore_data` has a different type.
+/// Cost: linear.
+void restore_block_runs(Arena& arena, const Value* mcore_data, bool names_megatron, Metadata& metadata);
 
 /// Turns unreadable tensors into opaque objects, which no writer accepts. Adds the warning "<count> tensors <why>,
 /// '<name>' first".
