@@ -161,6 +161,13 @@ void check_model_ranks(const Catalog& catalog, const TagFolder& folder, const st
   }
 }
 
+/// The files of a save are torch.save files, but only DeepSpeed's own formats can join them.
+constexpr std::array<std::string_view, 2> kSupersedes{"torch", "torch-ranks"};
+constexpr std::array<std::string_view, 2> kWeights{"masters", "16bit"};
+constexpr std::array kReadOptions{
+    FormatOption{"weights", kWeights, "DeepSpeed parameters to read: masters (default) or 16bit (the module's copies)",
+                 "DeepSpeed checkpoints", "checkpoints of other formats have one copy of each parameter"}};
+
 }  // namespace
 
 SaveReader::SaveReader(const Source& source, const OpenOptions& options, Listing listing)
@@ -260,17 +267,6 @@ void SaveReader::describe(std::int64_t ranks) {
     catalog_.warnings.emplace_back("read the module's weights: without ZeRO, the master weights have no names");
   }
 }
-
-namespace {
-
-/// The files of a save are torch.save files, but only DeepSpeed's own formats can join them.
-constexpr std::array<std::string_view, 2> kSupersedes{"torch", "torch-ranks"};
-constexpr std::array<std::string_view, 2> kWeights{"masters", "16bit"};
-constexpr std::array kReadOptions{
-    FormatOption{"weights", kWeights, "DeepSpeed parameters to read: masters (default) or 16bit (the module's copies)",
-                 "DeepSpeed checkpoints", "checkpoints of other formats have one copy of each parameter"}};
-
-}  // namespace
 
 bool wants_module(const OpenOptions& options) {
   return choice(options.choices, kReadOptions.front()) == kWeights.back();

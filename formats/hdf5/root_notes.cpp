@@ -129,21 +129,6 @@ bool is_plain_without(Arena& arena, const Catalog& catalog, Value* placeholder, 
   return members_of(*rest).empty() || is_plain(*rest);
 }
 
-}  // namespace
-
-std::string dump_tree(const Catalog& catalog, const std::vector<bool>& is_kept) {
-  const bool is_empty = catalog.tensors.empty() && catalog.objects.empty();
-  if (catalog.root == nullptr || is_empty || is_plain(*catalog.root)) return {};
-  Arena arena;
-  Value* const placeholder = make_placeholder(arena);
-  if (is_plain_without(arena, catalog, placeholder, is_kept)) return {};
-  pickle::Dumper dumper({.protocol = 4, .sink = {}, .tensor = {}});
-  dumper.value(*prune_tree(arena, *catalog.root, placeholders(catalog, placeholder, {})));
-  return dumper.finish();
-}
-
-namespace {
-
 /// The leaves of a tree, matched with their tensors and objects.
 class TreeMatch {
  public:
@@ -195,6 +180,17 @@ class TreeMatch {
 };
 
 }  // namespace
+
+std::string dump_tree(const Catalog& catalog, const std::vector<bool>& is_kept) {
+  const bool is_empty = catalog.tensors.empty() && catalog.objects.empty();
+  if (catalog.root == nullptr || is_empty || is_plain(*catalog.root)) return {};
+  Arena arena;
+  Value* const placeholder = make_placeholder(arena);
+  if (is_plain_without(arena, catalog, placeholder, is_kept)) return {};
+  pickle::Dumper dumper({.protocol = 4, .sink = {}, .tensor = {}});
+  dumper.value(*prune_tree(arena, *catalog.root, placeholders(catalog, placeholder, {})));
+  return dumper.finish();
+}
 
 bool load_tree(Catalog& catalog, std::span<const std::byte> pickle) {
   const pickle::LoadOptions options{.file = catalog.files.empty() ? "" : catalog.files.front().path,

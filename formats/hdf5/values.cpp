@@ -203,8 +203,6 @@ std::string bytes_of(Number number) {
 
 OutgoingContent scalar(DType dtype, std::string bytes) { return {type_of(dtype), {}, std::move(bytes), {}}; }
 
-OutgoingContent none_content() { return {type_of(DType::kInt8), {SpaceKind::kNull, {}}, {}, {}}; }
-
 /// In memory, a string of variable length is a pointer.
 constexpr std::uint32_t kVariableStringBytes = sizeof(void*);
 
@@ -237,9 +235,6 @@ OutgoingContent pickled(const Value& value) {
   return pickle_content(dumper.finish());
 }
 
-/// An array without elements, which is read as an empty list.
-OutgoingContent empty_list_content() { return {type_of(DType::kFloat64), {SpaceKind::kSimple, {0}}, {}, {}}; }
-
 }  // namespace
 
 /// False for a lone surrogate, which other programs do not accept as UTF-8: a byte 0xED, then a byte of at least 0xA0.
@@ -254,7 +249,7 @@ bool is_plain_text(std::string_view text) {
 OutgoingContent content_of(const Value& value) {
   switch (value.kind) {
     case ValueKind::kNone:
-      return none_content();
+      return {type_of(DType::kInt8), {SpaceKind::kNull, {}}, {}, {}};
     case ValueKind::kBool:
       return scalar(DType::kBool, bytes_of(static_cast<std::int8_t>(value.boolean())));
     case ValueKind::kInt:
@@ -264,7 +259,8 @@ OutgoingContent content_of(const Value& value) {
     case ValueKind::kString:
       return is_plain_text(value.text()) ? string_content(value.text()) : pickled(value);
     case ValueKind::kList:
-      return value.items().empty() ? empty_list_content() : pickled(value);
+      if (!value.items().empty()) return pickled(value);
+      return {type_of(DType::kFloat64), {SpaceKind::kSimple, {0}}, {}, {}};  // Without elements: an empty list.
     default:
       return pickled(value);
   }

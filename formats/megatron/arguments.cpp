@@ -41,14 +41,6 @@ std::optional<LayerRange> uneven_range(const Stages& all, std::int64_t stage, st
                                                                     all.chunks};
 }
 
-}  // namespace
-
-std::optional<LayerRange> layers_of(const Stages& stages, std::int64_t stage, std::int64_t chunk) {
-  return stages.first || stages.last ? uneven_range(stages, stage, chunk) : even_range(stages, stage, chunk);
-}
-
-namespace {
-
 constexpr std::int64_t kMostRanks = 1 << 20, kMostLayers = 1 << 20, kMostRows = std::int64_t{1} << 40;
 
 std::optional<std::int64_t> optional_number(const Value& arguments, std::string_view name, std::int64_t most) {
@@ -94,6 +86,10 @@ void refuse_kinds(const Value& arguments, const Arguments& read) {
 }
 
 }  // namespace
+
+std::optional<LayerRange> layers_of(const Stages& stages, std::int64_t stage, std::int64_t chunk) {
+  return stages.first || stages.last ? uneven_range(stages, stage, chunk) : even_range(stages, stage, chunk);
+}
 
 std::optional<std::int64_t> writer_of(const Value& arguments) { return optional_number(arguments, "rank", kMostRanks); }
 

@@ -165,14 +165,6 @@ class TorchReader final : public SavedReader {
   std::vector<std::uint32_t> index_files_;  ///< The number of each file in the index.
 };
 
-}  // namespace
-
-std::unique_ptr<Reader> open(const Source& source, const OpenOptions& options) {
-  return std::make_unique<TorchReader>(source, options);
-}
-
-namespace {
-
 constexpr std::string_view kIndexSuffix = ".bin.index.json";
 constexpr std::string_view kUsualIndex = "pytorch_model.bin.index.json";
 constexpr std::string_view kSingle = "pytorch_model.bin";
@@ -263,6 +255,10 @@ bool detect(const Source& source) {
   }
   const auto file = source.store->open(path);
   return is_saved_zip(*file) || is_legacy_file(*file) || hf_index::is_index_file(*file, kBinSuffix);
+}
+
+std::unique_ptr<Reader> open(const Source& source, const OpenOptions& options) {
+  return std::make_unique<TorchReader>(source, options);
 }
 
 }  // namespace shard::torch_save

@@ -195,13 +195,6 @@ Type describe_at(hid_t type, int depth) {
 
 Type describe_type(hid_t type) { return describe_at(type, 0); }
 
-namespace {
-
-/// Whether the elements of a part of a type are bytes that can be read without the library.
-bool is_plain_part(const Type& type) { return type.kind == TypeClass::kString ? !type.is_variable : is_plain(type); }
-
-}  // namespace
-
 bool is_plain(const Type& type) {
   switch (type.kind) {
     case TypeClass::kInteger:
@@ -212,7 +205,9 @@ bool is_plain(const Type& type) {
       return true;
     case TypeClass::kCompound:
     case TypeClass::kArray:
-      return std::ranges::all_of(type.inner, [](const Type::Member& each) { return is_plain_part(each.type); });
+      return std::ranges::all_of(type.inner, [](const Type::Member& each) {
+        return each.type.kind == TypeClass::kString ? !each.type.is_variable : is_plain(each.type);
+      });
     default:
       return false;
   }

@@ -195,9 +195,6 @@ void end_by_signal(int) {
   _exit(kExitOutOfTime);
 }
 
-/// Makes SIGXCPU during an Opening send a kFailure for an unsupported file and end the process.
-void report_timeout() { std::signal(SIGXCPU, end_by_signal); }
-
 /// Exists while libhdf5 opens the object at `path`. Only one at a time; nothing may be sent meanwhile.
 class Opening {
  public:
@@ -458,7 +455,7 @@ int run_parse(std::span<char*> arguments) try {
   const SandboxLimits limits{std::atoll(arguments[2]), std::atoll(arguments[3])};
   const auto lock = library_lock();
   Channel channel(file_bytes);
-  report_timeout();
+  std::signal(SIGXCPU, end_by_signal);  // During an Opening it sends a kFailure for an unsupported file.
   if (!enter_sandbox(limits)) return kExitWithoutSandbox;
   parse(channel, limits.memory_bytes / 4);
   // The answer is complete. Skipping libhdf5's clean-up avoids its faults.

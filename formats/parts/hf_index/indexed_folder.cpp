@@ -123,18 +123,6 @@ Error extra_file(const std::string& name, const std::string& index) {
                                            : "readers of the checkpoint skip it");
 }
 
-Error unlisted_tensor(std::string_view name, const std::string& index) {
-  return mismatch("the index does not list this tensor, which is in one of its files", name, index);
-}
-
-Error absent_tensor(std::string_view name, std::string_view file, const std::string& index) {
-  return mismatch(fmt::format("the index places '{}' in {}, which lacks it", name, file), name, index);
-}
-
-Error misplaced_tensor(std::string_view name, const std::string& index) {
-  return mismatch("another file also contains this tensor, contrary to the index", name, index);
-}
-
 }  // namespace
 
 std::optional<Error> counted_fault(const std::string& folder, const std::vector<std::string>& names,
@@ -234,7 +222,8 @@ void IndexedFolder::report_entry(const WeightMapEntry& entry) {
   } else if (!was_read_[entry.file]) {
     findings_.lose_tensor(entry.name, file, "the index places it in a file that is missing or damaged");
   } else if (!entry.seen) {
-    findings_.report(absent_tensor(entry.name, file, index_name()));
+    findings_.report(mismatch(fmt::format("the index places '{}' in {}, which lacks it", entry.name, file), entry.name,
+                              index_name()));
   }
 }
 
@@ -264,7 +253,10 @@ void IndexedFolder::finish(std::vector<std::string>& warnings) {
   std::vector<std::string> outside;
   std::ranges::set_difference(files_.names, map_.files, std::back_inserter(outside));
   for (const std::string& name : outside) findings_.warn(extra_file(name, index_name()));
-  for (const std::string& name : unlisted_) findings_.tolerate(unlisted_tensor(name, index_name()));
+  for (const std::string& name : unlisted_) {
+    findings_.tolerate(
+        mismatch("the index does not list this tensor, which is in one of its files", name, index_name()));
+  }
   const auto warn = [&](const char* what, const std::vector<std::string>& names) {
     if (!names.empty()) warnings.push_back(fmt::format("{}: {}", what, first_names(names)));
   };
@@ -276,7 +268,9 @@ void IndexedFolder::finish(std::vector<std::string>& warnings) {
   warn("tensors that the index does not list are read from its files", unlisted_);
   if (!use_.skips_misplaced && !findings_.goes_on()) return;
   std::erase_if(elsewhere_, [this](const std::string& name) { return is_moved(*map_.find(name)); });
-  for (const std::string& name : elsewhere_) findings_.tolerate(misplaced_tensor(name, index_name()));
+  for (const std::string& name : elsewhere_) {
+    findings_.tolerate(mismatch("another file also contains this tensor, contrary to the index", name, index_name()));
+  }
   warn("skipped tensors in files other than those in the index", elsewhere_);
 }
 

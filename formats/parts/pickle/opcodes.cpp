@@ -40,12 +40,6 @@ constexpr OpcodeNames make_names() {
 constexpr OpcodeNames kNames = make_names();
 static_assert(kNames[kOpByteArray8] == "BYTEARRAY8");
 
-}  // namespace
-
-std::string_view op_name(std::uint8_t byte) { return kNames[byte]; }
-
-namespace {
-
 constexpr std::int64_t kWindow = 64 << 10;
 
 /// The argument of an opcode: a fixed number of bytes, a length of `n` bytes and the content, or a number of lines.
@@ -139,6 +133,8 @@ class Scanner {
 };
 
 }  // namespace
+
+std::string_view op_name(std::uint8_t byte) { return kNames[byte]; }
 
 std::int64_t scan(const RandomReader& file, std::int64_t offset) { return Scanner(file, offset).run(); }
 
