@@ -125,7 +125,8 @@ def run(verb: str, *arguments: Argument, dry_run: bool = False, progress: Option
     """Runs a verb with its arguments as the command line takes them, and returns the document that it prints.
 
     progress: is called in this thread, at most once per second and at least once for verbs that read or write elements.
-        If it raises, the verb is stopped, the destination is unchanged, and the exception propagates.
+        If it raises, the verb is stopped, the destination is unchanged, and the exception propagates. The last call may
+        come after the verb's end, when the destination is complete.
     dry_run: returns the Plan and writes nothing (the same as the argument "--dry-run").
     cwd, env: working directory, and environment variables besides those of this process. The program is then started.
     The verb runs in this process if it can (see docs/python.md). Launcher variables (RANK, ...) are ignored unless there is
