@@ -51,6 +51,8 @@ constexpr std::array kOfModule{
     KnownName{"qzeros", Role::kZeroPoint, kPairs | kAlone},
     KnownName{"scales", Role::kScale, kPairs},
     KnownName{"g_idx", Role::kGroupIndex, 0},
+    // MLX also has `scales`.
+    KnownName{"biases", Role::kZeroPoint, 0},
     // bitsandbytes, 8 bits.
     KnownName{"SCB", Role::kScale, kPairs | kAlone},
     // HQQ. DeepSeek V4 also has `scale`.
@@ -263,6 +265,7 @@ Form form_of_packed(const Parts& parts) {
 Form form_of_plain_name(const Parts& parts) {
   const DType dtype = parts.weight->dtype;
   if (parts.has_scb) return Form::kBitsandbytes8;
+  if (dtype == DType::kUint32 && parts.scale != nullptr && parts.scale->name.ends_with("scales")) return Form::kMlx;
   if (parts.has_code_book) return is_integer(dtype) && dtype != DType::kUint8 ? Form::kOther : Form::kBitsandbytes4;
   const bool is_byte = dtype == DType::kUint8 || dtype == DType::kInt8 || dtype == DType::kFloat4E2m1fnX2;
   if (is_byte && are_exponents(parts.scale)) return Form::kFp4Exponents;
@@ -495,7 +498,7 @@ bool is_scale_name(std::string_view name) {
 }
 
 std::string_view quantized_form_name(QuantizedForm form) {
-  constexpr std::array<std::string_view, 19> kNames{"float8 with scales",
+  constexpr std::array<std::string_view, 20> kNames{"float8 with scales",
                                                     "MXFP8",
                                                     "int8 with scales",
                                                     "packed integers of compressed-tensors",
@@ -508,6 +511,7 @@ std::string_view quantized_form_name(QuantizedForm form) {
                                                     "bitsandbytes, 8 bits",
                                                     "GPTQ",
                                                     "AWQ",
+                                                    "MLX",
                                                     "HQQ",
                                                     "quanto",
                                                     "torchao",

@@ -37,6 +37,7 @@ enum class QuantizedForm : std::uint8_t {
   kBitsandbytes8,  ///< `weight` of int8 with `SCB`.
   kGptq,           ///< `qweight`, packed down the rows; `g_idx`.
   kAwq,            ///< `qweight`, packed along the rows.
+  kMlx,            ///< `weight` of uint32 with `scales`; `biases`, or scales that are exponents.
   kHqq,            ///< `W_q`.
   kQuanto,         ///< `weight._data`.
   kTorchao,        ///< `_weight_qdata`.
@@ -45,7 +46,7 @@ enum class QuantizedForm : std::uint8_t {
   kOther,          ///< Known to be quantized, but in none of the forms above: AQLM, EXL2, EXL3, HIGGS, BitNet.
 };
 /// Whether compute/find_formulas.h has a formula for weights of that form.
-constexpr bool has_formula(QuantizedForm form) { return form <= QuantizedForm::kAwq; }
+constexpr bool has_formula(QuantizedForm form) { return form <= QuantizedForm::kMlx; }
 /// Its usual name: "GPTQ", "float8 with scales".
 std::string_view quantized_form_name(QuantizedForm form);
 
@@ -54,7 +55,7 @@ enum class QuantizedRole : std::uint8_t {
   kWeight,           ///< The codes.
   kScale,            ///< A number for each group, row, block or tensor.
   kSecondScale,      ///< A scale of scales: global scales, `weight_scale_2`, `nested_absmax`.
-  kZeroPoint,        ///< `qzeros`, `weight_zero_point`, `zero`.
+  kZeroPoint,        ///< `qzeros`, `weight_zero_point`, `zero`; MLX's `biases`, which are added to products.
   kShape,            ///< The shape of the weight, as numbers.
   kGroupIndex,       ///< The group of each row: `g_idx`.
   kCodeBook,         ///< The number of each code.

@@ -40,7 +40,8 @@ class ModuleFormula : private FormulaDraft {
       throw unsupported("it has a group index");
     const bool has_two_levels = codes.scales.second || codes.scales.nested;
     if (parts.second != kNone && !has_two_levels) throw unsupported("it has scales of two levels");
-    if (parts.zeros != kNone && !codes.zeros && !is_all_zero(parts.zeros)) throw unsupported("it has zero points");
+    if (parts.zeros != kNone && !codes.zeros && !codes.added && !is_all_zero(parts.zeros))
+      throw unsupported("it has zero points");
     if (parts.beside != kNone) throw unsupported(beside_weight_text(at(parts.beside).name));
     if (search.facts.transforms_inputs) throw unsupported("the configuration states that the model rotates its inputs");
     if (const std::string text = search.stated.contradiction(module, codes); !text.empty())
@@ -97,6 +98,8 @@ class ModuleFormula : private FormulaDraft {
         return make_gptq();
       case Form::kAwq:
         return make_awq();
+      case Form::kMlx:
+        return make_mlx(*this);
       default:
         throw unsupported("this form has no formula");
     }

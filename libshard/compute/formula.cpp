@@ -22,6 +22,7 @@ void visit_leaves(Codes& codes, const Visit& visit) {
   if (codes.scales.nested) visit(codes.scales.nested->book), visit(codes.scales.nested->absmax);
   if (codes.zeros) visit(codes.zeros->codes.tensor);
   visit_one(codes.book);
+  visit_one(codes.added);
   visit_one(codes.scales.second);
   visit_one(codes.row_group);
   visit_one(codes.column_group);

@@ -101,7 +101,7 @@ struct ZeroPoints {
   friend bool operator==(const ZeroPoints&, const ZeroPoints&) = default;
 };
 
-/// (number of the code - zero point) * scale * factor.
+/// (number of the code - zero point) * scale * factor + added number.
 struct ScaledCodes {
   std::int64_t slices = 1, rows = 0, columns = 0;
   PackedCodes codes;
@@ -109,6 +109,7 @@ struct ScaledCodes {
   std::optional<Leaf> book{};  ///< With kBook: 2^bits numbers.
   BlockScales scales;
   std::optional<ZeroPoints> zeros{};
+  std::optional<Leaf> added{};  ///< Numbers on the grid of the scales.
   /// The group of each row, or of each column: the row or column of the scales, in place of a division by the block.
   std::optional<Leaf> row_group{}, column_group{};
   std::int64_t groups = 0;      ///< With one of them: how many groups the scales have.

@@ -28,7 +28,8 @@ bool fits_codes(const ScaledCodes& codes, DType dtype) {
     case CodeKind::kSigned:
       return dtype == DType::kInt8;
     case CodeKind::kFloat4:
-      return dtype == DType::kUint8 || dtype == DType::kInt8 || dtype == DType::kFloat4E2m1fnX2;
+      return dtype == DType::kUint8 || dtype == DType::kInt8 || dtype == DType::kFloat4E2m1fnX2 ||
+             dtype == DType::kUint32;
     case CodeKind::kFloat8:
       return dtype_block(dtype).bytes == 1 && is_castable(dtype);
     case CodeKind::kBook:
@@ -62,6 +63,7 @@ std::optional<std::uint32_t> find_wrong_dtype(const Catalog& catalog, const Scal
   if (!fits_scales(codes.scales, dtype_of(codes.scales.tensor))) return codes.scales.tensor.tensor;
   if (!is_number(codes.scales.second)) return codes.scales.second->tensor;
   if (!is_number(codes.book)) return codes.book->tensor;
+  if (!is_number(codes.added)) return codes.added->tensor;
   if (codes.scales.nested) {
     for (const Leaf& leaf : {codes.scales.nested->book, codes.scales.nested->absmax}) {
       if (!is_number(leaf)) return leaf.tensor;

@@ -109,5 +109,6 @@ std::string dtype_and_shape(const Tensor& tensor);
 // Forms with sources of their own. \throws Error kCorruption, kUnsupported
 void make_bitsandbytes4(FormulaDraft& draft);
 void make_bitsandbytes8(FormulaDraft& draft);
+void make_mlx(FormulaDraft& draft);
 
 }  // namespace shard

@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <limits>
 #include <numeric>
+#include <optional>
 #include <span>
 #include <utility>
 
@@ -26,7 +28,8 @@ constexpr std::int64_t kBlock = 32 << 10;  ///< Elements that are compared at on
 class CodeNumbers {
  public:
   /// \param book  of CodeKind::kBook
-  CodeNumbers(const ScaledCodes& codes, DType dtype, std::span<const float> book) : has_zeros_(codes.zeros) {
+  CodeNumbers(const ScaledCodes& codes, DType dtype, std::span<const float> book)
+      : has_zeros_(codes.zeros || codes.added) {
     range_ = static_cast<double>((1 << (codes.range_bits > 0 ? codes.range_bits : codes.codes.bits)) - 1);
     is_sparse_ = codes.kind == CodeKind::kFloat4 || codes.kind == CodeKind::kFloat8;
     if (codes.kind == CodeKind::kFloat4) {
@@ -230,7 +233,22 @@ Formula scales_of(const Formula& weight) {
   auto& codes = std::get<ScaledCodes>(scales.value.node);
   codes.kind = CodeKind::kOne;
   codes.zeros.reset();
+  codes.added.reset();
   return scales;
+}
+
+/// A formula whose values are the numbers that are added to products.
+Formula added_of(const Formula& weight) {
+  Formula added = scales_of(weight);
+  added.name = weight.name + " (added)";
+  std::get<ScaledCodes>(added.value.node).scales.tensor = *std::get<ScaledCodes>(weight.value.node).added;
+  return added;
+}
+
+/// A formula whose values are the products to which numbers are added.
+Formula without_added(Formula weight) {
+  std::get<ScaledCodes>(weight.value.node).added.reset();
+  return weight;
 }
 
 }  // namespace
@@ -256,8 +274,9 @@ PackAgain::PackAgain(std::unique_ptr<Reader> source, const QuantizationFacts& fa
   std::iota(all.dropped.begin(), all.dropped.end(), 0U);
   for (Formula& formula : formulas_) {
     formula.through_float16 = false;
-    all.formulas.push_back(formula);
+    all.formulas.push_back(without_added(formula));
     all.formulas.push_back(scales_of(formula));
+    if (std::get<ScaledCodes>(formula.value.node).added) all.formulas.push_back(added_of(formula));
   }
   std::vector<std::unique_ptr<Reader>> readers;
   readers.push_back(std::move(source));
@@ -266,6 +285,8 @@ PackAgain::PackAgain(std::unique_ptr<Reader> source, const QuantizationFacts& fa
   for (const Formula& formula : formulas_) {
     values_.push_back(catalog.index_of(*catalog.find(formula.name)));
     scales_.push_back(catalog.index_of(*catalog.find(scales_of(formula).name)));
+    const bool has_added = std::get<ScaledCodes>(formula.value.node).added.has_value();
+    added_.push_back(has_added ? catalog.index_of(*catalog.find(added_of(formula).name)) : kNoIndex);
   }
   std::vector<std::uint32_t> located(catalog.tensors.size());
   std::iota(located.begin(), located.end(), 0U);
@@ -283,15 +304,24 @@ PackedCounts PackAgain::compare(std::size_t index, const Reader& plain, std::uin
   const CodeNumbers numbers(codes, source_->catalog().tensors[codes.codes.tensor.tensor].dtype, book);
   const Cells cells(formula, codes, groups);
   Counter counter(numbers, cells);
-  const std::int64_t memory = std::max<std::int64_t>(1 << 20, max_memory_bytes / 3);
+  const std::int64_t memory = std::max<std::int64_t>(1 << 20, max_memory_bytes / 4);
   Operand values(*computed_, values_[index], memory), scales(*computed_, scales_[index], memory),
       found(plain, tensor, memory);
-  std::vector<float> value, scale, weight;
+  std::optional<Operand> added;
+  if (added_[index] != kNoIndex) added.emplace(*computed_, added_[index], memory);
+  std::vector<float> value, scale, weight, sum;
   for (std::int64_t begin = 0; begin < elements; begin += kBlock) {
     check_stop(stop);
-    for (auto [from, to] : {std::pair(&values, &value), std::pair(&scales, &scale), std::pair(&found, &weight)}) {
-      to->resize(static_cast<std::size_t>(std::min(elements - begin, kBlock)));
-      from->read_floats(begin, *to);
+    const auto read = [&](Operand& from, std::vector<float>& to) {
+      to.resize(static_cast<std::size_t>(std::min(elements - begin, kBlock)));
+      from.read_floats(begin, to);
+    };
+    read(values, value);
+    read(scales, scale);
+    read(found, weight);
+    if (added) {  // What is left without them is the product of codes and scales.
+      read(*added, sum);
+      std::ranges::transform(weight, sum, weight.begin(), std::minus());
     }
     counter.add(begin, value, scale, weight);
   }

@@ -48,8 +48,10 @@ class PackAgain {
  private:
   const Reader* source_;  ///< `computed_` owns it.
   std::vector<Formula> formulas_;
-  std::unique_ptr<Reader> computed_;  ///< Two tensors for each formula: its values in float32, and their scales.
-  std::vector<std::uint32_t> values_, scales_;  ///< Their indices, by formula.
+  /// For each formula: its values in float32 and their scales; if numbers are added, these, and its values without
+  /// them.
+  std::unique_ptr<Reader> computed_;
+  std::vector<std::uint32_t> values_, scales_, added_;  ///< Their indices, by formula.
 };
 
 }  // namespace shard

@@ -245,6 +245,7 @@ class ScaledValues final : public Values {
     scales_.emplace(codes.scales, readers, checked_mul(grid_rows_, grid_columns_));
     if (codes.row_group) group_.emplace(readers, *codes.row_group);
     if (codes.column_group) group_.emplace(readers, *codes.column_group);
+    if (codes.added) added_.emplace(readers, *codes.added);
     if (codes.zeros) {
       zeros_.emplace(codes.zeros->codes, readers, codes.slices, grid_rows_, grid_columns_);
       const Leaf leaf = codes.zeros->codes.tensor;
@@ -264,7 +265,7 @@ class ScaledValues final : public Values {
     const bool is_in_halves = codes.codes.bits == 4 && codes.scales.grid.block_columns % 2 == 0 &&
                               (codes.codes.packing == Packing::kAlongRow || codes.codes.packing == Packing::kHighFirst);
     const bool is_float8 = is_e4m3_ && !codes.zeros && codes.factor == 1;
-    is_rounded_directly_ = !codes.column_group && codes.columns % 2 == 0 && (is_in_halves || is_float8);
+    is_rounded_directly_ = !codes.column_group && !codes.added && codes.columns % 2 == 0 && (is_in_halves || is_float8);
   }
 
   /// Takes whole rows if several fit, otherwise a part of one row; never beyond the slice.
@@ -354,6 +355,10 @@ class ScaledValues final : public Values {
     scale_.resize(static_cast<std::size_t>((part.last - part.first) * part.columns()));
     const std::int64_t begin = part.first * grid_columns_ + part.from;
     scales_->read(begin, scale_);
+    if (added_) {
+      number_.resize(scale_.size());
+      added_->read_floats(begin, number_);
+    }
     if (zeros_) {
       zero_.resize(scale_.size());
       for (std::int64_t row = part.first; row < part.last; ++row) {
@@ -445,6 +450,7 @@ class ScaledValues final : public Values {
       apply_blocks(out, from, block, in_grid(scale_, grid_row, from / block), in_grid(zero_, grid_row, from / block));
     }
     if (codes_.factor != 1) multiply(out, codes_.factor);
+    if (added_) add_blocks(out, from, block, in_grid(number_, grid_row, from / block));
   }
 
   ScaledCodes codes_;
@@ -456,12 +462,12 @@ class ScaledValues final : public Values {
   std::optional<ScaleReader> scales_;
   std::optional<PackedMatrix> zeros_;
   std::uint32_t word_of_ones_ = 0;  ///< A word whose codes are all 1, if it is added to those of `zeros_`.
-  std::optional<Operand> group_;
+  std::optional<Operand> group_, added_;
   std::optional<std::int64_t> first_index_;  ///< The first entry of `group_`, once it was read.
   std::vector<std::int32_t> group_of_row_,
-      index_of_column_;  ///< The first for rows that were taken; the second for all columns.
-  Part taken_, loaded_;  ///< Ranges of codes and of the grid.
-  std::vector<float> scale_, zero_;
+      index_of_column_;                       ///< The first for rows that were taken; the second for all columns.
+  Part taken_, loaded_;                       ///< Ranges of codes and of the grid.
+  std::vector<float> scale_, zero_, number_;  ///< Of the grid; `number_` from `added_`.
 };
 
 }  // namespace

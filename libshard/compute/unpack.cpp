@@ -261,6 +261,14 @@ void apply_indexed(std::span<float> values, std::span<const std::int32_t> index,
   }
 }
 
+void add_blocks(std::span<float> values, std::int64_t first, std::int64_t block, std::span<const float> numbers) {
+  for (std::int64_t left = block - first % block; !values.empty(); left = block, numbers = numbers.subspan(1)) {
+    const auto here = static_cast<std::size_t>(std::min(left, std::ssize(values)));
+    for (float& each : values.first(here)) each += numbers.front();
+    values = values.subspan(here);
+  }
+}
+
 void multiply(std::span<float> values, float factor) { kMultiply(values.data(), factor, values.size()); }
 
 void divide(std::span<float> values, float divisor) {

@@ -50,6 +50,8 @@ void apply_blocks(std::span<float> values, std::int64_t first, std::int64_t bloc
 /// The same with an entry's index for each value.
 void apply_indexed(std::span<float> values, std::span<const std::int32_t> index, std::span<const float> scales,
                    std::span<const float> zeros);
+/// values[i] += numbers[(first + i) / block]. `numbers` begins with the entry for `first`.
+void add_blocks(std::span<float> values, std::int64_t first, std::int64_t block, std::span<const float> numbers);
 void multiply(std::span<float> values, float factor);
 void divide(std::span<float> values, float divisor);
 /// Rounds each value to the nearest number of float16, as a conversion there and back does; NaN stays NaN.

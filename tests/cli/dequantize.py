@@ -15,9 +15,9 @@ from pathlib import Path
 from program import SHARDCTL, ProgramTest, Tensors, write_safetensors
 
 MODELS = Path(os.environ["SHARD_DATA"]) / "quantized"
-SIZES = {"F32": 4, "BF16": 2, "F16": 2, "F8_E4M3": 1, "U8": 1, "I8": 1, "I32": 4, "I64": 8}
+SIZES = {"F32": 4, "BF16": 2, "F16": 2, "F8_E4M3": 1, "U8": 1, "I8": 1, "I32": 4, "U32": 4, "I64": 8}
 FORMS = {"fp8": "float8 with scales", "int4": "packed integers of compressed-tensors", "nvfp4": "NVFP4 of compressed-tensors",
-         "gpt-oss": "MXFP4 in blocks", "gptq": "GPTQ", "awq": "AWQ"}
+         "gpt-oss": "MXFP4 in blocks", "gptq": "GPTQ", "awq": "AWQ", "mlx": "MLX"}
 CHANCE = random.Random(1)
 ROWS, COLUMNS = 320, 512
 
@@ -50,6 +50,7 @@ def module(form: str, name: str) -> Tensors:
         "gptq": lambda: {"qweight": codes("I32", n // 8, m), "qzeros": codes("I32", n // 128, m // 8), "scales": halves(n // 128, m),
                          "g_idx": ("I32", [n], struct.pack(f"<{n}i", *[i * 3 % (n // 128) for i in range(n)]))},
         "awq": lambda: {"qweight": codes("I32", n, m // 8), "qzeros": codes("I32", n // 64, m // 8), "scales": halves(n // 64, m)},
+        "mlx": lambda: {"weight": codes("U32", m, n // 8), "scales": halves(m, n // 64), "biases": halves(m, n // 64)},
     }
     return {f"{name}.{key}": part for key, part in parts[form]().items()}
 
@@ -59,7 +60,8 @@ CONFIGS = {"fp8": {"quant_method": "fp8", "weight_block_size": [128, 128]},
                     "config_groups": {"group_0": {"weights": {"num_bits": 4, "group_size": 32}}}},
            "nvfp4": {"quant_method": "compressed-tensors", "format": "nvfp4-pack-quantized"}, "gpt-oss": {"quant_method": "mxfp4"},
            "gptq": {"quant_method": "gptq", "bits": 4, "group_size": 128},
-           "awq": {"quant_method": "awq", "bits": 4, "group_size": 64, "version": "gemm"}}
+           "awq": {"quant_method": "awq", "bits": 4, "group_size": 64, "version": "gemm"},
+           "mlx": {"bits": 4, "group_size": 64}}
 
 
 def write_model(folder: Path, form: str, layers: int = 3, name: str = "l{}.w") -> Path:

@@ -236,6 +236,29 @@ TEST(PackAgain, ScalesWithZeroPointsComeBackIfTheRangeIsUsed) {
   }
 }
 
+TEST(PackAgain, NumbersThatWereAddedAreSubtracted) {
+  const QuantizationFacts facts{.is_quantized = true, .schemes = {{.bits = 4, .group_size = 32}}};
+  const auto make = [](float added) {
+    return [added] {  // As in MLX, the number is the least value of the group, or its largest if the scale is negative.
+      std::vector<float> scales = positive(12, 17), biases;
+      for (std::size_t i = 0; i < scales.size(); i += 2) scales[i] = -scales[i];
+      for (const float scale : scales) biases.push_back(-7.3F * scale + added);
+      Stored stored;
+      stored.add("a.weight", DType::kUint32, {6, 8}, noise(192, 16));
+      stored.add("a.scales", kF32, {6, 2}, scales).add("a.biases", kF32, {6, 2}, biases);
+      return stored;
+    };
+  };
+  for (const DType dtype : {kBf16, kF32}) {
+    const PackedCounts counts = packed_again(make(0), make(0), facts, dtype);
+    EXPECT_EQ(counts.codes, 384);
+    EXPECT_EQ(counts.same_codes, 384);
+    EXPECT_EQ(counts.scales, 12);
+    EXPECT_GT(counts.same_scales, 6);
+  }
+  EXPECT_LT(packed_again(make(0), make(1), facts, kF32).same_codes, 40);
+}
+
 /// compressed-tensors' W4A8 stores 4 bits in a byte.
 TEST(PackAgain, ScalesOfNarrowCodesInBytesComeBackIfTheirRangeIsUsed) {
   const auto make = [] {

@@ -173,6 +173,7 @@ TEST(PlainConfig, LosesStatementsAboutQuantizationAndNothingElse) {
   EXPECT_EQ(plain(R"({"quantization_config": {}, "a": NaN})"), R"({"a": NaN})");
   EXPECT_EQ(plain(R"({"a": 1, "quantization_config": {}, "compression_config": {}})"), R"({"a": 1})");
   EXPECT_EQ(plain(R"({"quantization_config": {}})"), "{}");
+  EXPECT_EQ(plain(R"({"quantization": {"bits": 4}, "quantization_config": {"bits": 4}, "a": 1})"), R"({"a": 1})");
   EXPECT_EQ(plain("{\n  \"a\": 1,\n  \"text_config\": {\n    \"b\": 2,\n    \"quantization_config\": {}\n  }\n}\n"),
             "{\n  \"a\": 1,\n  \"text_config\": {\n    \"b\": 2\n  }\n}\n");
 }

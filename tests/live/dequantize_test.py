@@ -184,6 +184,19 @@ class Dequantize(unittest.TestCase):
                            {"quant_method": "fp8", "weight_block_size": [128, 128]})
         self.expect({"experts.down_proj": wanted.reshape(3, 256, 128)}, model)
 
+    def test_mlx(self):
+        """Of files that mlx wrote. Like its matrix products, and unlike mlx.core.dequantize, this rounds once."""
+        stored = load_file(GOLDEN / "mlx/model.safetensors")
+        experts, norm = "model.layers.0.mlp.experts.gate_proj", "model.layers.0.input_layernorm.weight"
+        words = stored[f"{MODULE}.weight"].view(torch.uint8).reshape(32, 8, 5).long()  # 40 bits, 8 codes.
+        bits = sum(words[..., i] << 8 * i for i in range(5))
+        codes = torch.stack([bits >> 5 * i & 31 for i in range(8)], -1).reshape(32, 2, 32)
+        scaled = codes.float() * stored[f"{MODULE}.scales"].float()[..., None] + stored[f"{MODULE}.biases"].float()[..., None]
+        blocks = E2M1[nibbles(stored[f"{experts}.weight"].view(torch.uint8))].reshape(2, 8, 2, 32)
+        powers = torch.exp2(stored[f"{experts}.scales"].float() - 127)
+        self.expect({f"{MODULE}.weight": scaled.reshape(32, 64), f"{experts}.weight": (blocks * powers[..., None]).reshape(2, 8, 64),
+                     norm: stored[norm]}, GOLDEN / "mlx")
+
     def test_gpt_oss_as_transformers_reads_it(self):
         from transformers.integrations.mxfp4 import convert_moe_packed_tensors
 

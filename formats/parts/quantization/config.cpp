@@ -181,7 +181,8 @@ class PlainConfig {
       const auto at = static_cast<std::size_t>(key.data() - text_.data()) - 1;
       if (is_before_first) space = text_.substr(last, at - last);
       is_before_first = false;
-      const bool is_removed = key == "quantization_config" || key == "compression_config";
+      // MLX also states it as "quantization".
+      const bool is_removed = key == "quantization_config" || key == "compression_config" || key == "quantization";
       const std::size_t value = here();
       if (is_removed) {
         json_.skip();

@@ -1,7 +1,7 @@
 """Writes the golden folders beside this file: quantized models as their tools store them, a few KB each.
 
 python make.py [FOLDER]. Written with torch 2.11.0, transformers 5.23.0, bitsandbytes 0.50.2, compressed-tensors 0.20.0,
-torchao 0.18.0 and safetensors. The folders in `by_layout` come from no tool: they have the names, dtypes and shapes that
+torchao 0.18.0, mlx 0.32.4 and safetensors. The folders in `by_layout` come from no tool: they have the names, dtypes and shapes that
 AutoGPTQ, AutoAWQ, ModelOpt, GPT-OSS and DeepSeek give their tensors.
 """
 import json
@@ -105,5 +105,20 @@ def by_layout():
           {"quant_method": "fp8", "weight_block_size": [128, 128]})
 
 
-for make in (bitsandbytes, compressed_tensors, torchao, by_layout):
+def mlx():
+    import mlx.core as mx
+
+    experts = "model.layers.0.mlp.experts.gate_proj."
+    weight, expert = (mx.array(noise(*shape).numpy()).astype(mx.float16) for shape in ((32, 64), (2, 8, 64)))
+    tensors = {NORM: mx.array(noise(32).numpy()).astype(mx.bfloat16)}
+    tensors |= {LAYER + key: part for key, part in zip(("weight", "scales", "biases"), mx.quantize(weight, group_size=32, bits=5))}
+    tensors |= {experts + key: part for key, part in zip(("weight", "scales"), mx.quantize(expert, mode="mxfp4"))}
+    quantization = {"group_size": 32, "bits": 4, "mode": "mxfp4", LAYER[:-1]: {"group_size": 32, "bits": 5}}
+    folder = OUT / "mlx"
+    folder.mkdir(parents=True, exist_ok=True)
+    mx.save_safetensors(str(folder / "model.safetensors"), tensors, metadata={"format": "mlx"})
+    (folder / "config.json").write_text(json.dumps({**CONFIG, "quantization": quantization, "quantization_config": quantization}))
+
+
+for make in (bitsandbytes, compressed_tensors, torchao, by_layout, mlx):
     make()

@@ -1,0 +1,68 @@
+#include <fmt/format.h>
+
+#include <cstdint>
+#include <set>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "libshard/compute/formula_draft.h"
+#include "libshard/core/checked.h"
+
+namespace shard {
+
+namespace {
+
+/// Bits of a code, and the number of codes in a group.
+using BitsAndGroup = std::pair<int, std::int64_t>;
+
+/// The bits and the size of groups that the configuration states, and that give `group_bits` for a group. Their product
+/// follows from the shapes; one of them does not.
+BitsAndGroup stated_group(const FormulaDraft& draft, std::int64_t group_bits) {
+  std::set<BitsAndGroup> fitting;
+  for (const QuantizationScheme& scheme : draft.search.facts.schemes) {
+    const std::int64_t bits = scheme.bits.value_or(0), size = scheme.group_size.value_or(0);
+    if (bits < 1 || bits > 8 || size < 1 || size > group_bits || bits * size != group_bits) continue;
+    fitting.emplace(static_cast<int>(bits), size);
+  }
+  if (fitting.size() > 1) throw draft.unsupported("several stated bits and sizes of groups fit its codes");
+  if (!fitting.empty()) return *fitting.begin();
+  throw draft.wrong(draft.parts.weight, "the configuration states no bits and size of groups that fit its codes")
+      .expected(fmt::format("bits * group_size = {}", group_bits));
+}
+
+/// Numbers that need no configuration: a group of MXFP4 is the only one with exponents and 128 bits.
+void make_mlx_floats(FormulaDraft& draft, std::int64_t group_bits) {
+  if (group_bits != 128) throw draft.unsupported("of its modes with floating-point codes, only mxfp4 has a formula");
+  draft.codes.kind = CodeKind::kFloat4;
+  draft.codes.codes.bits = 4;
+  draft.codes.scales.are_exponents = true;
+}
+
+}  // namespace
+
+void make_mlx(FormulaDraft& draft) {
+  const Dims packed = draft.weight().shape, scales = draft.scale().shape;
+  const int last = packed.size() - 1;
+  if (last < 1) throw draft.wrong(draft.parts.weight, "the codes are not a matrix");
+  const std::int64_t all_bits = checked_mul(packed[last], kPackedWordBits);
+  if (scales.size() != packed.size() || scales[last] < 1 || all_bits % scales[last] != 0) {
+    throw draft.wrong(draft.parts.scale, "the scales do not fit the weight");
+  }
+  const std::int64_t group_bits = all_bits / scales[last];
+  std::int64_t group = 32;
+  if (are_exponents(draft.scale())) {
+    make_mlx_floats(draft, group_bits);
+  } else {
+    draft.need(draft.parts.zeros, "its biases are");
+    std::tie(draft.codes.codes.bits, group) = stated_group(draft, group_bits);
+    draft.codes.added = Leaf{draft.parts.zeros};
+  }
+  std::vector<std::int64_t> shape(packed.begin(), packed.end());
+  shape.back() = checked_mul(scales[last], group);
+  draft.set_matrices(shape);
+  draft.set_row_groups(group);
+  if (draft.codes.added) draft.check_matrix(draft.parts.zeros, draft.codes.slices * draft.codes.rows, scales[last]);
+}
+
+}  // namespace shard
