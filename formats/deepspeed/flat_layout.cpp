@@ -4,24 +4,73 @@
 
 #include <algorithm>
 #include <array>
+#include <optional>
 #include <utility>
 
 #include "libshard/core/checked.h"
 #include "libshard/core/error.h"
+#include "libshard/core/hash_table.h"
+#include "libshard/core/parse_number.h"
 
 namespace shard::deepspeed {
 
 namespace {
 
 constexpr std::array<std::int64_t, 2> kAlignments{2, 1};  // In elements; the second one until DeepSpeed 0.5.2.
+constexpr std::array<std::int64_t, 5> kParamAligns{1, 2, 4, 8, 16};  // In elements; 16 bytes except for the first one.
+
+/// The unused elements behind each parameter if each begins at a multiple of `align`. The last one has none.
+std::vector<std::int64_t> paddings_of(const std::vector<std::int64_t>& numels, std::int64_t align) {
+  std::vector<std::int64_t> paddings;
+  std::int64_t used = 0;
+  for (std::size_t i = 0; i < numels.size(); ++i) {
+    used = checked_add(used, numels[i]);
+    const std::int64_t end = i + 1 == numels.size() ? used : checked_mul(ceil_div(used, align), align);
+    paddings.push_back(end - used);
+    used = end;
+  }
+  return paddings;
+}
+
+/// A name around the number of an expert, as DeepSpeed's MoE layers form it.
+struct ExpertName {
+  std::string_view before, after;
+  std::int64_t number = 0;
+};
+
+std::optional<ExpertName> read_expert_name(std::string_view name) {
+  constexpr std::string_view kExperts = "deepspeed_moe.experts.deepspeed_experts.";
+  const std::size_t at = name.find(kExperts);
+  if (at == std::string_view::npos) return std::nullopt;
+  const std::string_view rest = name.substr(at + kExperts.size());
+  const std::size_t end = std::min(rest.find('.'), rest.size());
+  const std::optional<std::int64_t> number = parse_natural(rest.substr(0, end));
+  if (!number) return std::nullopt;
+  return ExpertName{name.substr(0, at + kExperts.size()), rest.substr(end), *number};
+}
+
+/// The ranks that share a group of experts, and the teams that have different ones.
+struct Teams {
+  std::int64_t count = 1, size = 1;
+  bool are_consecutive = false;  ///< The ranks of a team.
+
+  std::int64_t rank_of(std::int64_t team, std::int64_t member) const {
+    return are_consecutive ? team * size + member : member * count + team;
+  }
+  std::int64_t member(std::int64_t rank) const { return are_consecutive ? rank % size : rank / count; }
+};
 
 class ParamLayout {
  public:
-  ParamLayout(Catalog& catalog, const std::vector<ParamGroup>& groups, const std::vector<OptimizerStates>& ranks)
-      : catalog_(catalog), groups_(groups), ranks_(ranks) {}
+  ParamLayout(Catalog& catalog, const std::vector<ParamGroup>& groups, const Save& save)
+      : catalog_(catalog),
+        groups_(groups),
+        ranks_(save.optimizers),
+        are_teams_consecutive_(save.models.front().data_before_experts) {}
 
   FlatParams make() {
     check_counts();
+    count_experts();
     for (group_ = 0; group_ < groups_.size(); ++group_) {
       ranks_.front().is_parted() ? lay_parts() : lay_slices();
     }
@@ -40,40 +89,118 @@ class ParamLayout {
     }
   }
 
-  void add(const ParamShape& param, std::vector<FlatPiece> pieces) {
+  /// Counts the experts of one rank in each MoE layer. Groups of limited size may divide a layer.
+  void count_experts() {
+    for (const ParamGroup& group : groups_) {
+      for (const ParamShape& param : group) {
+        const std::optional<ExpertName> expert = read_expert_name(param.name);
+        if (!expert) continue;
+        std::int64_t& count = local_experts_[expert->before];
+        count = std::max(count, checked_add(expert->number, 1));
+      }
+    }
+  }
+
+  void add(std::string_view name, Dims shape, std::vector<FlatPiece> pieces) {
     catalog_.arena->charge(Charge::kShards, std::ssize(pieces));
-    laid_.params.push_back({param.name, param.shape, group_, std::move(pieces)});
+    laid_.params.push_back({name, shape, group_, std::move(pieces)});
+  }
+
+  /// The teams of the group: one, unless it consists of experts.
+  Teams teams_of_group() const {
+    const std::int64_t all = std::ssize(ranks_);
+    const std::vector<std::int64_t>& sharing = ranks_.front().sharing;
+    if (sharing.empty()) return {1, all};
+    if (sharing.size() != groups_.size() || all % sharing[group_] != 0) {
+      throw Error(ErrorCode::kCorruption,
+                  fmt::format("partition_count of group {} does not fit the optimizer's ranks and groups", group_))
+          .in_file(catalog_.files[ranks_.front().file].path)
+          .of_kind(FindingKind::kWorldSizeMismatch);
+    }
+    return {all / sharing[group_], sharing[group_], are_teams_consecutive_};
+  }
+
+  /// The parameter's name in the model, from that on a rank of the team.
+  std::string_view name_in_team(std::string_view name, std::int64_t team) const {
+    if (teams_.count == 1) return name;
+    const std::optional<ExpertName> expert = read_expert_name(name);
+    if (!expert) {
+      throw Error(ErrorCode::kUnsupported, "cannot read an optimizer whose groups are spread over different ranks")
+          .because(fmt::format("'{}' is not a parameter of an expert of DeepSpeed's MoE", name))
+          .suggest(Remedy::kReadCopies);
+    }
+    const std::int64_t first = checked_mul(team, *local_experts_.find(expert->before));
+    return catalog_.arena->copy(
+        fmt::format("{}{}{}", expert->before, checked_add(first, expert->number), expert->after));
   }
 
   /// Stages 1 and 2: the parameters of a group in a row, padded at the end, divided into one slice per rank.
   void lay_slices() {
-    auto [sliced, alignment] = find_slices();
-    laid_.alignments.push_back(alignment);
+    teams_ = teams_of_group();
+    auto [sliced, rule] = find_slices();
+    laid_.rules.push_back(rule);
     for (const OptimizerStates& rank : ranks_) {
       for (const FlatState& state : rank.states) {
         if (state.groups[group_]) check_length(rank, state.name, *state.groups[group_], sliced);
       }
     }
     const ParamGroup& params = groups_[group_];
-    for (std::size_t i = 0; i < params.size(); ++i) add(params[i], std::move(sliced.tensors[i]));
+    for (std::int64_t team = 0; team < teams_.count; ++team) {
+      for (std::size_t i = 0; i < params.size(); ++i) {
+        std::vector<FlatPiece> pieces = sliced.tensors[i];
+        for (FlatPiece& piece : pieces) piece.part = teams_.rank_of(team, piece.part);
+        add(name_in_team(params[i].name, team), params[i].shape, std::move(pieces));
+      }
+    }
   }
 
-  /// The slices that match the lengths of the master weights, and their alignment.
-  std::pair<FlatLayout, std::int64_t> find_slices() const {
+  /// The slices that match the lengths of the master weights, and their rule.
+  std::pair<FlatLayout, FlatRule> find_slices() const {
+    FlatRule rule;
     for (const std::int64_t alignment : kAlignments) {
-      FlatLayout sliced = slice(alignment);
+      rule = rule_of(alignment);
+      FlatLayout sliced = slice(rule);
       if (std::ranges::all_of(ranks_, [&](const OptimizerStates& rank) { return fits(rank, sliced); }))
-        return {std::move(sliced), alignment};
+        return {std::move(sliced), rule};
     }
-    FlatLayout usual = slice(kAlignments.front());
+    FlatLayout usual = slice(rule_of(kAlignments.front()));
     for (const OptimizerStates& rank : ranks_) check_length(rank, "fp32", rank.masters[group_], usual);
-    return {std::move(usual), kAlignments.front()};  // Not reached, because one of them did not match.
+    return {std::move(usual), rule};  // Not reached, because one of them did not match.
+  }
+
+  FlatRule rule_of(std::int64_t alignment) const {
+    FlatRule rule = FlatRule::zero12(teams_.size, alignment);
+    rule.align = param_align();
+    return rule;
+  }
+
+  /// The number of elements at whose multiples parameters begin, from the paddings that the save records.
+  std::int64_t param_align() const {
+    for (const OptimizerStates& rank : ranks_) {
+      if (rank.paddings != ranks_.front().paddings) throw wrong_paddings(rank);
+    }
+    const std::vector<std::vector<std::int64_t>>& paddings = ranks_.front().paddings;
+    if (paddings.empty()) return 1;
+    if (paddings.size() != groups_.size()) throw wrong_paddings(ranks_.front());
+    const std::vector<std::int64_t> numels = numels_of(groups_[group_]);
+    const auto found = std::ranges::find_if(
+        kParamAligns, [&](std::int64_t align) { return paddings_of(numels, align) == paddings[group_]; });
+    if (found == kParamAligns.end()) throw wrong_paddings(ranks_.front());
+    return *found;
+  }
+
+  Error wrong_paddings(const OptimizerStates& rank) const {
+    return Error(ErrorCode::kCorruption,
+                 fmt::format("param_alignment_paddings of group {} are not those of its parameters", group_))
+        .in_file(catalog_.files[rank.file].path)
+        .of_kind(FindingKind::kShapeMismatch)
+        .of_rank(static_cast<int>(rank.ranks.data_rank));
   }
 
   /// The slices of the group under one alignment. An impossible layout means that the parameters' shapes are wrong.
-  FlatLayout slice(std::int64_t alignment) const {
+  FlatLayout slice(const FlatRule& rule) const {
     try {
-      return lay_flat(numels_of(groups_[group_]), {}, FlatRule::zero12(std::ssize(ranks_), alignment));
+      return lay_flat(numels_of(groups_[group_]), {}, rule);
     } catch (Error& error) {
       throw error.of_kind(FindingKind::kBadPickle);
     }
@@ -82,12 +209,12 @@ class ParamLayout {
   /// A rank's slice may be stored with or without the padding at the end of the buffer.
   bool fits(const OptimizerStates& rank, const FlatLayout& sliced) const {
     const std::int64_t length = rank.masters[group_].shape[0];
-    return length == sliced.part_size() || length == sliced.used_by(rank.ranks.data_rank);
+    return length == sliced.part_size() || length == sliced.used_by(teams_.member(rank.ranks.data_rank));
   }
 
   void check_length(const OptimizerStates& rank, std::string_view what, const TensorView& view,
                     const FlatLayout& sliced) const {
-    const std::int64_t real = sliced.used_by(rank.ranks.data_rank), padded = sliced.part_size();
+    const std::int64_t real = sliced.used_by(teams_.member(rank.ranks.data_rank)), padded = sliced.part_size();
     const std::int64_t length = view.shape[0];
     if (length == padded || length == real) return;
     throw wrong_length(rank, what, real == padded ? fmt::format("{}", real) : fmt::format("{} or {}", real, padded),
@@ -100,7 +227,7 @@ class ParamLayout {
     std::int64_t sum = 0;
     for (const ParamShape& param : groups_[group_]) {
       const std::int64_t numel = checked_numel(param.shape), count = std::ssize(ranks_);
-      add(param, lay_parted(numel, count, sum));
+      add(param.name, param.shape, lay_parted(numel, count, sum));
       sum = checked_add(sum, parted_size(numel, count));
     }
     for (const OptimizerStates& rank : ranks_) {
@@ -132,7 +259,10 @@ class ParamLayout {
   Catalog& catalog_;
   const std::vector<ParamGroup>& groups_;
   const std::vector<OptimizerStates>& ranks_;
+  bool are_teams_consecutive_;
+  HashMap<std::string_view, std::int64_t> local_experts_;  ///< By MoE layer.
   std::size_t group_ = 0;
+  Teams teams_;  ///< Of the group.
   FlatParams laid_;
 };
 
@@ -144,8 +274,8 @@ std::vector<std::int64_t> numels_of(const ParamGroup& params) {
   return numels;
 }
 
-FlatParams lay_out(Catalog& catalog, const std::vector<ParamGroup>& groups, const std::vector<OptimizerStates>& ranks) {
-  return ParamLayout(catalog, groups, ranks).make();
+FlatParams lay_out(Catalog& catalog, const std::vector<ParamGroup>& groups, const Save& save) {
+  return ParamLayout(catalog, groups, save).make();
 }
 
 }  // namespace shard::deepspeed

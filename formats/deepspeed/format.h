@@ -27,7 +27,7 @@ bool detect(const Source& source);
 /// \throws Error kNotFound     the file of a rank is missing (with its name), or all files of optimizer states are.
 /// \throws Error kCorruption   files contradict one another; with file, expected, found (kinds world_size_mismatch,
 ///   mixed_save, shape_mismatch, ...).
-/// \throws Error kUnsupported  parallel models, pipelines, experts, offloaded tensors.
+/// \throws Error kUnsupported  parallel models without rules, AutoEP, offloaded tensors.
 std::unique_ptr<Reader> open(const Source& source, const OpenOptions& options);
 
 /// True for a universal checkpoint: a folder with zero/optimizer_state.pt, or one that the file `latest_universal`

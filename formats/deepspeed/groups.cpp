@@ -168,7 +168,11 @@ NewGroups regroup(const Save& save, const std::vector<ParamGroup>& groups, std::
   if (ranks == std::ssize(save.optimizers)) return unchanged(groups);
   if (save.models.front().stage < 0) throw cannot_regroup("it does not contain its configuration as plain data");
   if (save.is_parted()) return SubGroups(save, groups, ranks).make();
-  return save.models.front().round_robin ? deal_all(save, groups, ranks) : unchanged(groups);
+  if (!save.models.front().round_robin) return unchanged(groups);
+  if (save.models.front().aligned_params) {
+    throw cannot_regroup("round_robin_gradients and parameter_alignment would change the padding between parameters");
+  }
+  return deal_all(save, groups, ranks);
 }
 
 }  // namespace shard::deepspeed

@@ -81,8 +81,7 @@ JoinRules::JoinRules(const Value& info) : patterns_(std::make_unique<Patterns>()
   const auto add_list = [&](std::string_view name, const JoinRule& rule) {
     if (const Value* patterns = find_value(info, name)) add(name, *patterns, rule);
   };
-  for (const char* name : {"parameter_to_average_patterns", "pipeline_replicated_parameter_patterns",
-                           "expert_parameter_patterns", "sub_param_shard_widths"}) {
+  for (const char* name : {"parameter_to_average_patterns", "expert_parameter_patterns", "sub_param_shard_widths"}) {
     const Value* const value = find_value(info, name);
     const bool is_empty = value == nullptr || (value->has_elements() && value->items().empty());
     if (!is_empty) throw unsupported_info(fmt::format("has '{}', which is not read", name));
@@ -140,26 +139,23 @@ struct Stretch {
 
 class Join {
  public:
-  Join(Catalog& catalog, const ModelStates& model, const std::vector<RankEntries>& ranks, const Value& info)
-      : catalog_(catalog), builder_(catalog), arena_(*catalog.arena), model_(model), ranks_(ranks), rules_(info) {}
+  /// `info` may be null if each stage has one rank.
+  Join(Catalog& catalog, const ModelStates& model, const std::vector<RankEntries>& ranks, std::size_t tensor_ranks,
+       const Value* info)
+      : catalog_(catalog),
+        builder_(catalog),
+        arena_(*catalog.arena),
+        model_(model),
+        ranks_(ranks),
+        tensor_ranks_(tensor_ranks) {
+    if (info != nullptr) rules_.emplace(*info);
+  }
 
   void run() {
-    std::vector<HashMap<std::string_view, const Tensor*>> by_name(ranks_.size());
-    for (std::size_t rank = 0; rank < ranks_.size(); ++rank) {
-      for (const Tensor& tensor : ranks_[rank].tensors) by_name[rank][tensor.name] = &tensor;
-      if (ranks_[rank].tensors.size() != ranks_.front().tensors.size()) throw other_names(rank);
-    }
+    collect();
     old_ = std::exchange(catalog_.chunks, {});
     keep_others();
-    for (const Tensor& first : ranks_.front().tensors) {
-      std::vector<const Tensor*> parts;
-      for (std::size_t rank = 0; rank < ranks_.size(); ++rank) {
-        const Tensor* const* const part = by_name[rank].find(first.name);
-        if (part == nullptr) throw other_names(rank).of_tensor(first.name);
-        parts.push_back(*part);
-      }
-      join(parts);
-    }
+    for (const auto& [name, parts] : parts_.entries()) join(parts);
     number_ranks();
     if (buffers_.count() > 0) {
       catalog_.warnings.push_back(
@@ -168,9 +164,25 @@ class Join {
   }
 
  private:
-  static Error other_names(std::size_t rank) {
+  /// Lists the parts of each tensor, by stage, then rank in the stage.
+  void collect() {
+    for (std::size_t begin = 0; begin < ranks_.size(); begin += tensor_ranks_) {
+      for (const Tensor& tensor : ranks_[begin].tensors) parts_[tensor.name].push_back(&tensor);
+      for (std::size_t rank = begin + 1; rank < begin + tensor_ranks_; ++rank) {
+        if (ranks_[rank].tensors.size() != ranks_[begin].tensors.size()) throw other_names(rank, begin);
+        for (const Tensor& tensor : ranks_[rank].tensors) {
+          std::vector<const Tensor*>* const parts = parts_.find(tensor.name);
+          const bool is_next = parts != nullptr && parts->size() % tensor_ranks_ == rank - begin;
+          if (!is_next) throw other_names(rank, begin).of_tensor(tensor.name);
+          parts->push_back(&tensor);
+        }
+      }
+    }
+  }
+
+  static Error other_names(std::size_t rank, std::size_t first) {
     return Error(ErrorCode::kUnsupported, "cannot join the files of several model-parallel ranks")
-        .because(fmt::format("model-parallel rank {} has different tensors from rank 0", rank));
+        .because(fmt::format("model-parallel rank {} has different tensors from rank {}", rank, first));
   }
 
   Error does_not_fit(const Tensor& tensor) const {
@@ -190,6 +202,7 @@ class Join {
   }
 
   JoinRule rule_of(const Tensor& tensor) {
+    if (!rules_) return {JoinRule::Kind::kReplicated};
     const bool is_state = tensor.path.size() == 4;  // optimizer.state.NAME.STATE
     const std::string_view name = is_state ? tensor.path[2].key() : tensor.name;
     if (model_.buffers.contains(name)) {
@@ -197,7 +210,7 @@ class Join {
       return {JoinRule::Kind::kReplicated};
     }
     const std::string_view* const real = model_.shared.find(name);
-    return rules_.rule_for(real != nullptr ? *real : name);
+    return rules_->rule_for(real != nullptr ? *real : name);
   }
 
   void join(const std::vector<const Tensor*>& parts) {
@@ -207,13 +220,13 @@ class Join {
       if (part->shape != first.shape || part->dtype != first.dtype) throw does_not_fit(*part);
     }
     builder_.begin(first);
-    if (rule.kind == JoinRule::Kind::kReplicated || parts.size() == 1) {
+    if (rule.kind == JoinRule::Kind::kReplicated || tensor_ranks_ == 1) {
       for (const Tensor* part : parts) {
         for (const Chunk& chunk : old_chunks(*part)) builder_.add_chunk(chunk);
       }
     } else {
       builder_.tensor().shape = whole_shape(first, rule);
-      for (std::size_t rank = 0; rank < parts.size(); ++rank) place(*parts[rank], rule, rank);
+      for (std::size_t i = 0; i < parts.size(); ++i) place(*parts[i], rule, i % tensor_ranks_);
     }
     if (rule.rows) cut_rows(*rule.rows);
   }
@@ -226,13 +239,14 @@ class Join {
     if (rule.dim >= part.shape.size()) throw does_not_fit(part);
     std::vector<std::int64_t> shape(part.shape.begin(), part.shape.end());
     std::int64_t& size = shape[static_cast<std::size_t>(rule.dim)];
-    size = checked_mul(size, std::ssize(ranks_));
+    size = checked_mul(size, static_cast<std::int64_t>(tensor_ranks_));
     return arena_.dims(shape);
   }
 
   /// The ranges of rank `rank`'s part, in order.
   std::vector<Stretch> stretches(const Tensor& part, const JoinRule& rule, std::size_t rank) const {
-    const std::int64_t ranks = std::ssize(ranks_), own = part.shape[rule.dim], number = static_cast<std::int64_t>(rank);
+    const auto ranks = static_cast<std::int64_t>(tensor_ranks_), number = static_cast<std::int64_t>(rank);
+    const std::int64_t own = part.shape[rule.dim];
     std::vector<std::int64_t> segments = rule.segments;
     if (rule.is_halved) {
       if (own % 2 != 0) throw does_not_fit(part);
@@ -304,7 +318,9 @@ class Join {
   Arena& arena_;
   const ModelStates& model_;
   const std::vector<RankEntries>& ranks_;
-  JoinRules rules_;
+  std::size_t tensor_ranks_;
+  std::optional<JoinRules> rules_;  ///< Set if a stage has several ranks.
+  HashMap<std::string_view, std::vector<const Tensor*>> parts_;
   std::vector<Chunk> old_;
   FirstNames buffers_;
 };
@@ -319,14 +335,16 @@ const Value* info_of(const ModelStates& model) {
 
 bool holds_rules(const ModelStates& model) { return info_of(model) != nullptr; }
 
-void join_model_ranks(Catalog& catalog, const ModelStates& model, const std::vector<RankEntries>& ranks) {
-  const Value* const info = info_of(model);
-  if (info == nullptr) {
+void join_model_ranks(Catalog& catalog, const ModelStates& model, const std::vector<RankEntries>& ranks,
+                      std::size_t tensor_ranks) {
+  const bool is_plain_pipeline = tensor_ranks == 1 && ranks.size() > 1;
+  const Value* const info = is_plain_pipeline ? nullptr : info_of(model);
+  if (info == nullptr && !is_plain_pipeline) {
     throw Error(ErrorCode::kUnsupported, "cannot join the files of several model-parallel ranks")
         .in_file(catalog.files[model.file].path)
         .because("it has no universal_checkpoint_info, which contains the rules");
   }
-  Join(catalog, model, ranks, *info).run();
+  Join(catalog, model, ranks, tensor_ranks, info).run();
   if (ranks.size() > 1) catalog.warnings.emplace_back("objects are those of model-parallel rank 0");
 }
 

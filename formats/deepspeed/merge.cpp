@@ -117,10 +117,12 @@ class Merge {
         out_(catalog, files) {}
 
   void add_tensors() {
+    find_parts();
     if (save_.universal) add_universal();
     if (!save_.optimizers.empty()) add_parameters();
     add_frozen();
     add_module();
+    add_parts();
     add_shared();
   }
 
@@ -145,7 +147,8 @@ class Merge {
     const ModelStates& model = save_.models.front();
     load(model.file, *change_items(arena_, *model.root, [&](const Value& key, Value* value) -> Value* {
            const std::string_view name = text_or_empty(key);
-           const bool is_elsewhere = name == "optimizer" && (save_.universal || !save_.optimizers.empty());
+           const bool is_of_ranks = !save_.optimizers.empty() || !save_.rank_optimizers.empty();
+           const bool is_elsewhere = name == "optimizer" && (save_.universal || is_of_ranks);
            return is_elsewhere || std::ranges::find(kSpread, name) != kSpread.end() ? nullptr : value;
          }));
     if (model.module_rest != nullptr) load(model.file, *model.module_rest);
@@ -156,11 +159,33 @@ class Merge {
     load_optimizer(first.file, first.rest);
   }
 
+  /// Adds the objects that each model-parallel rank has: those of experts and layers, and optimizers without ZeRO.
+  void add_rank_objects(std::size_t model_rank) {
+    for (const ModelStates& part : save_.parts) {
+      if (part.module_rest != nullptr) load(part.file, *part.module_rest);
+    }
+    const std::string rank = fmt::format("mp_rank_{:02}", model_rank);
+    for (const RankOptimizer& optimizer : save_.rank_optimizers) {
+      const std::string both = fmt::format("{}{}", model_rank == 0 ? "" : rank + "_", optimizer.rank);
+      if (optimizer.states != nullptr) load_rank_optimizer(optimizer.file, both, *optimizer.states);
+    }
+    if (model_rank == 0 || !save_.optimizers.empty() || !save_.rank_optimizers.empty() || save_.universal) return;
+    const ModelStates& model = save_.models.front();
+    if (Value* const states = find_value(*model.root, "optimizer")) load_rank_optimizer(model.file, rank, *states);
+  }
+
  private:
   // Parameters
 
+  /// Lists the tensors in the files of experts and layers. Shared ones are in several.
+  void find_parts() {
+    for (const ModelStates& part : save_.parts) {
+      for (const auto& [name, view] : part.module.entries()) parts_[name].push_back({part.file, -1, view});
+    }
+  }
+
   void add_parameters() {
-    const std::vector<FlatParam> params = lay_out(catalog_, groups_of(save_), save_.optimizers).params;
+    const std::vector<FlatParam> params = lay_out(catalog_, groups_of(save_), save_).params;
     if (from_module_) {
       for (const FlatParam& param : params) add_copy(param.name, param.shape);
     } else {
@@ -219,18 +244,22 @@ class Merge {
   /// The module's own copy of a parameter.
   void add_copy(std::string_view name, Dims shape) {
     const ModelStates& model = save_.models.front();
-    const TensorView* const view = model.module.find(name);
     if (save_.is_parted()) {
       throw Error(ErrorCode::kUnsupported, "cannot read 16-bit weights: a stage 3 save does not contain them");
     }
-    if (view == nullptr || view->shape != shape) {
+    std::vector<HeldView> copies;
+    if (const TensorView* const view = model.module.find(name)) copies.push_back({model.file, 0, *view});
+    if (const std::vector<HeldView>* const parts = parts_.find(name)) {
+      copies.insert(copies.end(), parts->begin(), parts->end());
+    }
+    if (copies.empty() || copies.front().view.shape != shape) {
       throw Error(ErrorCode::kCorruption, fmt::format("the module does not contain '{}' in its shape", name))
           .in_file(catalog_.files[model.file].path)
           .of_tensor(name)
           .of_kind(FindingKind::kShapeMismatch)
           .expected(to_string(shape));
     }
-    out_.add_whole(name, {}, std::array{HeldView{model.file, 0, *view}});
+    out_.add_whole(name, {}, copies);
   }
 
   /// Adds one state of all parameters that have it, or the parameters themselves if the name is empty.
@@ -329,6 +358,13 @@ class Merge {
     out_.add_flat(name, {}, shape, lay_parted(numel, std::ssize(parts)), buffers, parts.front().view.dtype);
   }
 
+  /// Adds what no optimizer updates of the files of experts and layers.
+  void add_parts() {
+    for (const auto& [name, copies] : parts_.entries()) {
+      if (!out_.by_name().contains(name)) out_.add_whole(name, {}, copies);
+    }
+  }
+
   /// Adds buffers, and the frozen parameters of stage 1, which only the module contains. Without optimizer: all of it.
   void add_module() {
     const ModelStates& model = save_.models.front();
@@ -374,6 +410,11 @@ class Merge {
     load(file, *make_list(arena_, ValueKind::kDict, pair));
   }
 
+  void load_rank_optimizer(std::uint32_t file, std::string_view rank, Value& states) {
+    Value* const pair[] = {make_string(arena_, rank), &states};
+    load_optimizer(file, make_list(arena_, ValueKind::kDict, pair));
+  }
+
   void load(std::uint32_t file, Value& root) {
     if (!root.items().empty()) torch_save::TreeLoader(catalog_, files_, file).load(root);
   }
@@ -401,6 +442,7 @@ class Merge {
   const Save& save_;
   bool from_module_;
   TensorAdder out_;
+  HashMap<std::string_view, std::vector<HeldView>> parts_;  ///< The tensors in `save_.parts`.
 };
 
 std::string prefix_of(std::size_t model_rank) {
@@ -444,7 +486,7 @@ std::vector<FlatTensors> merge_whole(Catalog& catalog, torch_save::SavedFiles& f
     if (rank > 0) add_prefix(catalog, first, prefix_of(rank));
   }
   if (is_joined) {
-    join_model_ranks(catalog, saves.front().models.front(), ranks);
+    join_model_ranks(catalog, saves.front().models.front(), ranks, saves.size());
     list_from(0);
   }
   for (std::size_t rank = 0; rank < saves.size(); ++rank) {
@@ -454,7 +496,8 @@ std::vector<FlatTensors> merge_whole(Catalog& catalog, torch_save::SavedFiles& f
   return flat;
 }
 
-void merge(Catalog& catalog, torch_save::SavedFiles& files, std::span<const Save> saves, bool from_module) {
+void merge(Catalog& catalog, torch_save::SavedFiles& files, std::span<const Save> saves, std::size_t tensor_ranks,
+           bool from_module) {
   std::vector<RankEntries> ranks;
   for (const Save& save : saves) {
     const std::size_t first_stored = catalog.stored.size();
@@ -462,7 +505,10 @@ void merge(Catalog& catalog, torch_save::SavedFiles& files, std::span<const Save
     if (saves.size() > 1) ranks.push_back({std::exchange(catalog.tensors, {}), first_stored});
   }
   Merge(catalog, files, saves.front(), from_module).add_objects();
-  if (saves.size() > 1) join_model_ranks(catalog, saves.front().models.front(), ranks);
+  for (std::size_t rank = 0; rank < saves.size(); ++rank) {
+    Merge(catalog, files, saves[rank], from_module).add_rank_objects(rank);
+  }
+  if (saves.size() > 1) join_model_ranks(catalog, saves.front().models.front(), ranks, tensor_ranks);
 }
 
 }  // namespace shard::deepspeed

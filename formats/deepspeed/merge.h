@@ -17,10 +17,12 @@ namespace shard::deepspeed {
 /// under "optimizer", the rest of rank 0's optimizer states. Numbers that a state has for a whole group (its step) are
 /// objects there. With `from_module`, parameters are the module's copies instead of the master weights. `saves` are
 /// those of the model-parallel ranks, in order. If there are several, tensors are joined (see join.h) and objects are
-/// rank 0's.
+/// rank 0's, except optimizers without ZeRO: those of further ranks are under "optimizer.mp_rank_M", those of experts
+/// under "optimizer.expp_rank_R". Each stage of a pipeline has `tensor_ranks` consecutive ranks.
 /// \throws Error kCorruption   contradictions: names in two places, lengths (see lay_out), elements in no file, files
 ///   of different saves; kUnsupported  copies that the module of stage 3 lacks.
-void merge(Catalog& catalog, torch_save::SavedFiles& files, std::span<const Save> saves, bool from_module);
+void merge(Catalog& catalog, torch_save::SavedFiles& files, std::span<const Save> saves, std::size_t tensor_ranks,
+           bool from_module);
 
 /// The catalog's name for a state of a parameter; for the parameter itself if `state` is empty.
 std::string name_of_state(std::string_view param, std::string_view state);

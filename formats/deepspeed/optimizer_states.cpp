@@ -61,9 +61,10 @@ class OptimizerReader {
     Value& zero = need_value(*states_.root, "optimizer_state_dict");
     refuse_kinds(zero);
     read_stage(zero);
-    states_.data_ranks = partition_count(need_value(zero, "partition_count"));
+    read_partition_count(need_value(zero, "partition_count"));
     const std::string_view masters = states_.is_parted() ? "fp32_flat_groups" : "single_partition_of_fp32_groups";
     read_masters(need_value(zero, masters), masters);
+    read_paddings(zero);
     read_mapped_names(zero);
     states_.groups = read_groups(arena_, *states_.root);
     read_rest(zero);
@@ -81,16 +82,10 @@ class OptimizerReader {
   }
 
  private:
-  static constexpr std::array<std::string_view, 10> kSpread{"zero_stage",
-                                                            "partition_count",
-                                                            "fp32_flat_groups",
-                                                            "single_partition_of_fp32_groups",
-                                                            "group_paddings",
-                                                            "param_slice_mappings",
-                                                            "base_optimizer_state",
-                                                            "optimizer_state_dict",
-                                                            "ds_zero_partition_groups",
-                                                            "param_shapes"};
+  static constexpr std::array<std::string_view, 11> kSpread{
+      "zero_stage",           "partition_count",          "fp32_flat_groups",     "single_partition_of_fp32_groups",
+      "group_paddings",       "param_alignment_paddings", "param_slice_mappings", "base_optimizer_state",
+      "optimizer_state_dict", "ds_zero_partition_groups", "param_shapes"};
 
   void read_stage(const Value& zero) {
     if (const Value* stage = find_value(zero, "zero_stage")) states_.stage = stage_number(*stage);
@@ -119,15 +114,15 @@ class OptimizerReader {
   }
 
   /// With experts there is one number per group, smaller for the experts' groups.
-  static std::int64_t partition_count(const Value& value) {
-    if (value.kind == ValueKind::kInt) return pickle::natural(value, "partition_count");
-    const std::vector<std::int64_t> counts = pickle::naturals(value, "partition_count");
-    if (counts.empty()) throw malformed("partition_count", "it is empty");
-    if (std::ranges::min(counts) != std::ranges::max(counts)) {
-      throw Error(ErrorCode::kUnsupported, "cannot read an optimizer whose groups are spread over different ranks")
-          .because("experts have fewer ranks than the rest of their model");
+  void read_partition_count(const Value& value) {
+    if (value.kind == ValueKind::kInt) {
+      states_.data_ranks = pickle::natural(value, "partition_count");
+      return;
     }
-    return counts.front();
+    states_.sharing = pickle::naturals(value, "partition_count");
+    if (states_.sharing.empty()) throw malformed("partition_count", "it is empty");
+    if (std::ranges::min(states_.sharing) == 0) throw malformed("partition_count", "it has a 0");
+    states_.data_ranks = std::ranges::max(states_.sharing);
   }
 
   TensorView flat(const Value& value, std::string_view what) {
@@ -136,6 +131,15 @@ class OptimizerReader {
       throw malformed(what, "it is not one row of elements");
     }
     return view;
+  }
+
+  void read_paddings(const Value& zero) {
+    constexpr std::string_view kKey = "param_alignment_paddings";
+    const Value* const paddings = find_value(zero, kKey);
+    if (paddings == nullptr) return;
+    for (const Value* group : pickle::sequence(*paddings, kKey)) {
+      states_.paddings.push_back(pickle::naturals(*group, kKey));
+    }
   }
 
   void read_mapped_names(const Value& zero) {

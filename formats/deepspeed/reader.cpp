@@ -4,11 +4,13 @@
 #include <array>
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
 
 #include "formats/deepspeed/format.h"
+#include "formats/deepspeed/groups.h"
 #include "formats/deepspeed/join.h"
 #include "formats/deepspeed/merge.h"
 #include "formats/deepspeed/save_reader.h"
@@ -17,6 +19,7 @@
 #include "libshard/core/error.h"
 #include "libshard/core/findings.h"
 #include "libshard/core/hash_table.h"
+#include "libshard/core/parse_number.h"
 #include "libshard/core/value_equality.h"
 #include "libshard/io/paths.h"
 
@@ -43,11 +46,29 @@ Error mixed(const Catalog& catalog, std::uint32_t file, const std::string& what)
   return error.in_file(catalog.files[file].path).of_kind(FindingKind::kMixedSave);
 }
 
+/// Checks that each expert that the model's states count has a file. \throws Error kNotFound
+void check_experts(const TagFolder& folder, const ModelStates& model) {
+  const Value* const counts = find_value(*model.root, "num_experts");
+  if (counts == nullptr || counts->kind != ValueKind::kList) return;
+  const auto place = [](const PartFile& file) { return std::pair(file.layer, file.expert); };
+  const std::vector<std::int64_t> all = pickle::naturals(*counts, "num_experts");
+  for (std::int64_t layer = 0; layer < std::ssize(all); ++layer) {
+    for (std::int64_t expert = 0; expert < all[static_cast<std::size_t>(layer)]; ++expert) {
+      if (std::ranges::binary_search(folder.experts, std::pair(layer, expert), {}, place)) continue;
+      throw Error(ErrorCode::kNotFound, fmt::format("the file of expert {} of MoE layer {} is missing", expert, layer))
+          .in_file(join_path(folder.path, fmt::format("layer_{}_expert_{}_mp_rank_{:02}_model_states.pt", layer, expert,
+                                                      model.ranks.model_rank)))
+          .of_kind(FindingKind::kMissingFile);
+    }
+  }
+}
+
 void check_optimizers(const Catalog& catalog, const TagFolder& folder, const Save& save) {
   const OptimizerStates& first = save.optimizers.front();
   ValueEquality equality({.budget = catalog.arena->budget().get()});
   for (const OptimizerStates& rank : save.optimizers) {
     if (rank.data_ranks != first.data_ranks) throw other_world(catalog, rank.file, first.data_ranks, rank.data_ranks);
+    if (rank.sharing != first.sharing) throw mixed(catalog, rank.file, "their partition counts differ");
     if (rank.stage != first.stage) throw mixed(catalog, rank.file, "their ZeRO stages differ");
     for (const FlatState& state : rank.states) {
       if (std::ranges::find(first.states, state.name, &FlatState::name) != first.states.end()) continue;
@@ -161,6 +182,161 @@ void check_model_ranks(const Catalog& catalog, const TagFolder& folder, const st
   }
 }
 
+// The layers of a pipeline. Source: deepspeed/runtime/pipe/module.py (save_state_dict, _build), topology.py of 0.19.8.
+
+constexpr std::string_view kTied = "tied_modules.";
+
+/// A number in checkpoint_parallel_dimensions, which DeepSpeed saves since 0.19.
+std::optional<std::int64_t> recorded_degree(const Save& save, std::string_view key) {
+  const Value* const degrees = find_value(*save.models.front().root, "checkpoint_parallel_dimensions");
+  const Value* const degree = degrees != nullptr && is_mapping(*degrees) ? find_value(*degrees, key) : nullptr;
+  return degree != nullptr && degree->kind == ValueKind::kInt ? std::optional(degree->number) : std::nullopt;
+}
+
+/// The stages of the ranks 0, T, 2T, ... plus one number below T, where T is the number of ranks of a stage.
+class Stages {
+ public:
+  Stages(Catalog& catalog, torch_save::SavedFiles& files, const TagFolder& folder, std::size_t first,
+         std::size_t tensor_ranks, std::vector<Save>& saves)
+      : catalog_(catalog), files_(files), folder_(folder), first_(first) {
+    for (std::size_t rank = first; rank < saves.size(); rank += tensor_ranks) list(saves[rank]);
+  }
+
+  void read() {
+    HashSet<std::int64_t> present;
+    for (const PartFile& file : folder_.layers) {
+      if (file.model_rank != static_cast<std::int64_t>(first_)) continue;
+      present.insert(file.layer);
+      add(file.layer, read_part(catalog_, files_, file.name));
+    }
+    for (const auto& [layer, name] : layers_.entries()) {
+      if (!present.contains(layer)) throw missing(layer, name);
+    }
+  }
+
+ private:
+  struct Stage {
+    Save* save;
+    HashMap<std::string_view, Dims> params;
+  };
+
+  void list(Save& save) {
+    Stage& stage = stages_.emplace_back(Stage{&save, {}});
+    if (save.optimizers.empty() && !save.models.front().groups) return;
+    const std::vector<ParamGroup> groups = save.optimizers.empty() ? *save.models.front().groups : groups_of(save);
+    for (const ParamGroup& group : groups) {
+      for (const ParamShape& param : group) {
+        stage.params[param.name] = param.shape;
+        std::string_view rest = param.name;
+        const std::optional<std::int64_t> layer = take_natural(rest);
+        if (layer && rest.starts_with('.')) layers_[*layer] = param.name;
+        if (!rest.starts_with(kTied)) continue;
+        rest.remove_prefix(kTied.size());
+        const std::size_t dot = rest.find('.');
+        if (dot != std::string_view::npos) keys_[rest.substr(dot + 1)].insert(rest.substr(0, dot));
+      }
+    }
+  }
+
+  void add(std::int64_t layer, const ModelStates& part) {
+    const std::string own = fmt::format("{}.", layer);
+    if (add_as(own, part)) return;
+    if (const std::optional<std::string> tied = prefix_of_tied(part); tied && add_as(*tied, part)) return;
+    stages_.front().save->parts.push_back(with_prefix(*catalog_.arena, part, own));
+  }
+
+  /// Adds the part to each stage that has a parameter of it. \returns false if none has one.
+  bool add_as(const std::string& prefix, const ModelStates& part) {
+    bool is_added = false;
+    for (Stage& stage : stages_) {
+      bool has_one = false;
+      for (const auto& [name, view] : part.module.entries()) {
+        has_one = has_one || stage.params.contains(fmt::format("{}{}", prefix, name));
+      }
+      if (!has_one) continue;
+      ModelStates& added = stage.save->parts.emplace_back(with_prefix(*catalog_.arena, part, prefix));
+      if (is_added) added.module_rest = nullptr;  // Objects are listed once.
+      is_added = true;
+    }
+    return is_added;
+  }
+
+  /// "tied_modules.KEY." if parameters of exactly one key have the names and shapes of the part's tensors.
+  std::optional<std::string> prefix_of_tied(const ModelStates& part) const {
+    std::optional<std::string> found;
+    for (const auto& [name, view] : part.module.entries()) {
+      const HashSet<std::string_view>* const keys = keys_.find(name);
+      if (keys == nullptr) continue;
+      for (const std::string_view key : keys->keys()) {
+        catalog_.arena->charge(Charge::kVisits, std::ssize(stages_));
+        const std::string prefix = fmt::format("{}{}.", kTied, key);
+        if (!has_shape(prefix + std::string(name), view.shape)) continue;
+        if (found && *found != prefix) return std::nullopt;
+        found = prefix;
+      }
+    }
+    return found;
+  }
+
+  bool has_shape(const std::string& name, Dims shape) const {
+    return std::ranges::any_of(stages_, [&](const Stage& stage) {
+      const Dims* const listed = stage.params.find(name);
+      return listed != nullptr && *listed == shape;
+    });
+  }
+
+  Error missing(std::int64_t layer, std::string_view param) const {
+    const bool has_ranks = !folder_.layers.empty() && folder_.layers.front().name.find("-model_") != std::string::npos;
+    const std::string rank = has_ranks ? fmt::format("-model_{:02}", first_) : std::string();
+    return Error(ErrorCode::kNotFound, fmt::format("the file of layer {} is missing", layer))
+        .in_file(join_path(folder_.path, fmt::format("layer_{:02}{}-model_states.pt", layer, rank)))
+        .of_kind(FindingKind::kMissingFile)
+        .because(fmt::format("the optimizer names '{}'", param));
+  }
+
+  Catalog& catalog_;
+  torch_save::SavedFiles& files_;
+  const TagFolder& folder_;
+  std::size_t first_;
+  std::vector<Stage> stages_;
+  HashMap<std::int64_t, std::string_view> layers_;             ///< By number: a parameter of the layer.
+  HashMap<std::string_view, HashSet<std::string_view>> keys_;  ///< By name in a shared layer: the layer's key.
+};
+
+/// The number of consecutive model-parallel ranks that each stage has. Without a pipeline, all of them.
+/// \throws Error kCorruption  the stages would have different numbers of ranks.
+std::size_t ranks_of_stage(const Catalog& catalog, const TagFolder& folder, const std::vector<Save>& saves) {
+  if (folder.layers.empty() && recorded_degree(saves.front(), "pp_degree").value_or(1) <= 1) return saves.size();
+  const std::int64_t by_files = folder.layers.empty() ? 1 : folder.layers.back().model_rank + 1;
+  const std::int64_t ranks = recorded_degree(saves.front(), "tp_degree").value_or(by_files);
+  if (ranks >= 1 && std::ssize(saves) % ranks == 0) return static_cast<std::size_t>(ranks);
+  throw Error(ErrorCode::kCorruption, "the stages of the pipeline have different numbers of ranks")
+      .in_file(catalog.files[saves.front().models.front().file].path)
+      .of_kind(FindingKind::kWorldSizeMismatch)
+      .expected(fmt::format("a multiple of {}", ranks))
+      .found(std::ssize(saves));
+}
+
+/// Reads the files of layers, and adds each one to the parts of the stages that train it, as PipelineModule names its
+/// tensors: "3.weight" for layer 3, "tied_modules.KEY.weight" for a shared layer. The files do not contain the key; it
+/// is that of a parameter with this name and shape. Layers that no optimizer names belong to the first stage.
+/// \throws Error  as read_part; kNotFound  the file of a layer is missing that an optimizer names.
+void read_layers(Catalog& catalog, torch_save::SavedFiles& files, const TagFolder& folder, std::size_t tensor_ranks,
+                 std::vector<Save>& saves) {
+  const Value* const module = find_key(*saves.front().models.front().root, "module");
+  const bool is_pipeline = module != nullptr && module->kind == ValueKind::kNone;
+  if (is_pipeline && folder.layers.empty()) {
+    throw Error(ErrorCode::kNotFound, "the files of the pipeline's layers are missing")
+        .in_file(folder.path)
+        .of_kind(FindingKind::kMissingFile)
+        .expected("layer_00-model_states.pt or layer_00-model_00-model_states.pt");
+  }
+  if (folder.layers.empty()) return;
+  for (std::size_t first = 0; first < tensor_ranks; ++first) {
+    Stages(catalog, files, folder, first, tensor_ranks, saves).read();
+  }
+}
+
 /// The files of a save are torch.save files, but only DeepSpeed's own formats can join them.
 constexpr std::array<std::string_view, 2> kSupersedes{"torch", "torch-ranks"};
 constexpr std::array<std::string_view, 2> kWeights{"masters", "16bit"};
@@ -184,11 +360,14 @@ SaveReader::SaveReader(const Source& source, const OpenOptions& options, Listing
     read_save(folders_.emplace_back(of_model_rank(folder_, rank)), options);
   }
   check_model_ranks(catalog_, folder_, saves_);
+  tensor_ranks_ = ranks_of_stage(catalog_, folder_, saves_);
+  read_layers(catalog_, files_, folder_, tensor_ranks_, saves_);
   describe(catalog_.world_size.value_or(0));
   const bool from_module = wants_module(options);
   if (listing == Listing::kNamed) {
-    merge(catalog_, files_, saves_, from_module);
+    merge(catalog_, files_, saves_, tensor_ranks_, from_module);
   } else {
+    refuse_parts();
     const Save& first = saves_.front();
     const bool has_parts = last > 0 || holds_rules(first.models.front());
     flat_ = merge_whole(catalog_, files_, saves_, listing == Listing::kJoined && has_parts && !first.is_parted());
@@ -211,6 +390,7 @@ void SaveReader::read_save(const TagFolder& folder, const OpenOptions& options) 
   Save& save = saves_.emplace_back();
   for (const StateFile& file : models) save.models.push_back(read_model_states(catalog_, files_, file));
   read_optimizers(folder, options, save);
+  read_experts(folder, options, save);
   const std::int64_t ranks = check_save(catalog_, folder, save, wants_module(options), options.ranks_expected);
   if (ranks > 0) catalog_.world_size = ranks;
 }
@@ -225,6 +405,31 @@ void SaveReader::read_optimizers(const TagFolder& folder, const OpenOptions& opt
     save.optimizers.clear();  // The module's weights do not need it.
     catalog_.warnings.push_back(fmt::format("the optimizer's states are skipped: {}", error.what()));
   }
+}
+
+void SaveReader::read_experts(const TagFolder& folder, const OpenOptions& options, Save& save) {
+  const ModelStates& model = save.models.front();
+  const bool has_autoep = find_value(*model.root, "ds_autoep_layers") != nullptr;
+  if (has_autoep && (model.stage == 3 || !wants_module(options))) {
+    Error error(ErrorCode::kUnsupported, "cannot read the weights of AutoEP layers in DeepSpeed's optimizer");
+    error.in_file(catalog_.files[model.file].path);
+    throw model.stage == 3 ? error : error.suggest(Remedy::kReadCopies);
+  }
+  check_experts(folder, model);
+  for (const PartFile& file : folder.experts) save.parts.push_back(read_part(catalog_, files_, file.name));
+  for (const StateFile& file : folder.expert_optimizers) {
+    save.rank_optimizers.push_back(read_rank_optimizer(catalog_, files_, file));
+  }
+  // Their partition_count has the number of all ranks only if other parameters are trained, too.
+  if (folder.experts.empty() || model.data_ranks == 0) return;
+  for (OptimizerStates& optimizer : save.optimizers) optimizer.data_ranks = model.data_ranks;
+}
+
+void SaveReader::refuse_parts() const {
+  const auto with_parts = std::ranges::find_if(saves_, [](const Save& save) { return !save.parts.empty(); });
+  if (with_parts == saves_.end()) return;
+  throw Error(ErrorCode::kUnsupported, "cannot write a DeepSpeed save with experts or the layers of a pipeline")
+      .in_file(catalog_.files[with_parts->parts.front().file].path);
 }
 
 std::string SaveReader::tag() const {

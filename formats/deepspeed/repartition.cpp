@@ -52,11 +52,11 @@ class Respread {
 
   std::vector<TreeFile> make() {
     if (!save_.optimizers.empty()) {
-      // Checks the layout again, and returns the alignment of the slices.
+      // Checks the layout again, and returns the rules of the slices.
       Catalog charged = source_catalog();
       const std::vector<ParamGroup> old = groups_of(save_);
       all_->groups = regroup(save_, old, all_->ranks);
-      alignments_ = lay_out(charged, old, save_.optimizers).alignments;
+      rules_ = lay_out(charged, old, save_).rules;
       for (std::size_t g = 0; g < all_->groups.groups.size(); ++g) {
         add_state({}, g);
         for (const FlatState& state : save_.optimizers.front().states) add_state(state.name, g);
@@ -137,7 +137,10 @@ class Respread {
 
   void add_slices(std::string_view state, std::size_t g, const BufferKind& kind) {
     const ParamGroup& params = all_->groups.groups[g].params;
-    const FlatLayout sliced = lay_flat(numels_of(params), {}, FlatRule::zero12(all_->ranks, alignments_[g]));
+    FlatRule rule = rules_[g];
+    rule.end = rule.end / rule.parts * all_->ranks;
+    rule.parts = all_->ranks;
+    const FlatLayout sliced = lay_flat(numels_of(params), {}, rule);
     std::vector<std::uint32_t> rows;
     for (std::int64_t rank = 0; rank < all_->ranks; ++rank) {
       const std::int64_t real = sliced.used_by(rank), padded = sliced.part_size();
@@ -194,7 +197,7 @@ class Respread {
   std::uint32_t first_;
   std::shared_ptr<Respreading> all_;
   ModelFiles models_;
-  std::vector<std::int64_t> alignments_;  ///< By group of the save.
+  std::vector<FlatRule> rules_;  ///< By group of the save; empty in stage 3.
 };
 
 }  // namespace

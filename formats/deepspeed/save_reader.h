@@ -46,13 +46,17 @@ class SaveReader final : public torch_save::SavedReader {
  private:
   SaveReader(const Source& source, const OpenOptions& options, Listing listing, TagFolder folder);
   void read_save(const TagFolder& folder, const OpenOptions& options);
+  void read_experts(const TagFolder& folder, const OpenOptions& options, Save& save);
   void read_optimizers(const TagFolder& folder, const OpenOptions& options, Save& save);
+  /// \throws Error kUnsupported  there are experts or layers, which only Listing::kNamed includes.
+  void refuse_parts() const;
   void describe(std::int64_t ranks);
 
   TagFolder folder_;
   std::vector<TagFolder> folders_;  ///< The files of each model-parallel rank.
   std::vector<Save> saves_;         ///< One per model-parallel rank.
   std::vector<FlatTensors> flat_;   ///< One per model-parallel rank, or a single one; see merge_whole.
+  std::size_t tensor_ranks_ = 1;    ///< The model-parallel ranks of each stage of a pipeline.
 };
 
 }  // namespace shard::deepspeed

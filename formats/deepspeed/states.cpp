@@ -1,5 +1,7 @@
 #include "formats/deepspeed/states.h"
 
+#include <fmt/format.h>
+
 #include "formats/torch/tensor_finder.h"
 
 namespace shard::deepspeed {
@@ -36,12 +38,16 @@ void read_configuration(const Value& root, ModelStates& states) {
   const Value* const config = find_value(root, "ds_config");
   if (config == nullptr || !is_mapping(*config)) return;
   states.stage = 0;
+  const Value* const order = find_value(*config, "use_data_before_expert_parallelism");
+  states.data_before_experts = order != nullptr && order->boolean();
   const Value* const zero = find_value(*config, "zero_optimization");
   if (zero == nullptr) return;
   const Value* const stage = find_value(*zero, "stage");
   if (stage != nullptr && stage->kind == ValueKind::kInt) states.stage = stage->number;
   const Value* const robin = find_value(*zero, "round_robin_gradients");
   states.round_robin = robin != nullptr && robin->boolean();
+  const Value* const alignment = find_value(*zero, "parameter_alignment");
+  states.aligned_params = alignment != nullptr && alignment->boolean();
   const Value* const mics = find_value(*zero, "mics_shard_size");
   states.is_mics = mics != nullptr && mics->kind == ValueKind::kInt && mics->number > 0;
   const Value* const size = find_value(*zero, "sub_group_size");
@@ -62,7 +68,9 @@ ModelStates read_model_states(Catalog& catalog, torch_save::SavedFiles& files, c
     Arena& arena = *catalog.arena;
     torch_save::TensorFinder tensors(arena);
     states.root = &root;
-    read_module(arena, tensors, need_value(root, "module"), states);
+    // The module of a pipeline is None; its layers have separate files.
+    const bool has_layers = find_key(root, "module") != nullptr && find_value(root, "module") == nullptr;
+    if (!has_layers) read_module(arena, tensors, need_value(root, "module"), states);
     if (const Value* names = find_value(root, "buffer_names")) {
       for (const Value* name : pickle::sequence(*names, "buffer_names")) {
         states.buffers.insert(pickle::string(*name, "buffer_names"));
@@ -83,6 +91,40 @@ ModelStates read_model_states(Catalog& catalog, torch_save::SavedFiles& files, c
     read_configuration(root, states);
   });
   return states;
+}
+
+ModelStates read_part(Catalog& catalog, torch_save::SavedFiles& files, const std::string& name) {
+  ModelStates states;
+  states.file = static_cast<std::uint32_t>(catalog.files.size());
+  open_file(catalog, files, name, [&](Value& root) {
+    torch_save::TensorFinder tensors(*catalog.arena);
+    states.root = &root;
+    read_module(*catalog.arena, tensors, root, states);
+  });
+  return states;
+}
+
+ModelStates with_prefix(Arena& arena, const ModelStates& part, std::string_view prefix) {
+  ModelStates named;
+  named.file = part.file;
+  named.root = part.root;
+  const auto renamed = [&](std::string_view name) { return arena.copy(fmt::format("{}{}", prefix, name)); };
+  for (const auto& [name, view] : part.module.entries()) named.module[renamed(name)] = view;
+  if (part.module_rest == nullptr) return named;
+  std::vector<Value*> rest;
+  for (const auto [key, value] : ItemPairs(*part.module_rest)) {
+    rest.insert(rest.end(), {key->is_string() ? make_string(arena, renamed(key->text())) : key, value});
+  }
+  named.module_rest = make_list(arena, ValueKind::kDict, rest);
+  return named;
+}
+
+RankOptimizer read_rank_optimizer(Catalog& catalog, torch_save::SavedFiles& files, const StateFile& file) {
+  RankOptimizer optimizer;
+  optimizer.rank = catalog.arena->copy(fmt::format("expp_rank_{}", file.data_rank));
+  optimizer.file = static_cast<std::uint32_t>(catalog.files.size());
+  open_file(catalog, files, file.name, [&](Value& root) { optimizer.states = find_value(root, "optimizer"); });
+  return optimizer;
 }
 
 namespace {

@@ -47,8 +47,11 @@ struct ModelStates {
   std::int64_t data_ranks = 0;                         ///< 0 if the file does not record it.
   std::int64_t stage = -1;                             ///< From its configuration; -1 if that does not contain it.
   bool round_robin = false;                            ///< round_robin_gradients of its configuration.
+  bool aligned_params = false;                         ///< parameter_alignment of its configuration.
   /// Its configuration has mics_shard_size: groups of ranks have copies.
   bool is_mics = false;
+  /// use_data_before_expert_parallelism of its configuration: the ranks with the same experts are consecutive.
+  bool data_before_experts = false;
   std::int64_t sub_group_size = kSubGroupSize;  ///< Elements, from its configuration.
 };
 
@@ -66,10 +69,14 @@ struct OptimizerStates {
   Value* rest = nullptr;
   HashMap<std::int64_t, Value*> steps;  ///< By group: the part of `rest` that counts its updates.
   std::optional<std::int64_t> stage;    ///< Empty for BF16_Optimizer.
-  std::int64_t data_ranks = 0;          ///< partition_count.
-  std::vector<TensorView> masters;      ///< One per group or sub-group.
+  std::int64_t data_ranks = 0;          ///< partition_count; if that differs between groups, the largest one.
+  /// By group: the number of ranks that share it, if partition_count is a list. Groups of experts have fewer.
+  std::vector<std::int64_t> sharing;
+  std::vector<TensorView> masters;  ///< One per group or sub-group.
   std::vector<FlatState> states;
   std::optional<std::vector<ParamGroup>> groups;  ///< Set only for saves of DeepSpeed before 0.6.
+  /// From param_alignment_paddings: by group, the unused elements behind each parameter. Empty before DeepSpeed 0.19.
+  std::vector<std::vector<std::int64_t>> paddings;
   /// From param_slice_mappings: the names in this rank's part of each group.
   std::vector<std::vector<std::string_view>> mapped_names;
   /// From param_groups: the groups of which each one consists.
@@ -96,10 +103,20 @@ struct UniversalStates {
   std::vector<UniversalFile> files;  ///< By parameter, then name.
 };
 
+/// An optimizer without ZeRO of a rank, other than that in the file of the model's states.
+struct RankOptimizer {
+  std::string_view rank;  ///< "expp_rank_1"
+  std::uint32_t file = 0;
+  Value* states = nullptr;
+};
+
 /// The content of the files of one save, by data-parallel rank. \pre each rank occurs once
 struct Save {
   std::vector<ModelStates> models;          ///< One, or with stage 3 one per rank.
   std::vector<OptimizerStates> optimizers;  ///< Empty if nothing is distributed over ranks.
+  /// The files of experts and of a pipeline's layers. Only `file`, `module` and `module_rest` are set.
+  std::vector<ModelStates> parts{};
+  std::vector<RankOptimizer> rank_optimizers{};
 
   /// Instead of `optimizers`, for a universal checkpoint.
   std::optional<UniversalStates> universal{};
@@ -113,6 +130,11 @@ struct Save {
 /// Opens the next file of `files`. \throws Error  with the file's name: as SavedFiles::add; kCorruption (kind
 /// bad_pickle)  a value does not have DeepSpeed's form; kUnsupported  a kind of save that is not supported (README.md).
 ModelStates read_model_states(Catalog& catalog, torch_save::SavedFiles& files, const StateFile& file);
+/// Reads the file of an expert or a layer, whose root is the module.
+ModelStates read_part(Catalog& catalog, torch_save::SavedFiles& files, const std::string& name);
+/// The same module with `prefix` before its names.
+ModelStates with_prefix(Arena& arena, const ModelStates& part, std::string_view prefix);
+RankOptimizer read_rank_optimizer(Catalog& catalog, torch_save::SavedFiles& files, const StateFile& file);
 OptimizerStates read_optimizer_states(Catalog& catalog, torch_save::SavedFiles& files, const StateFile& file);
 /// Reads the optimizer's states of a universal checkpoint; sets `file` and `rest`.
 void read_universal_states(Catalog& catalog, torch_save::SavedFiles& files, const std::string& name,

@@ -42,14 +42,46 @@ bool sort_in(const std::string& name, TagFolder& folder) {
   return true;
 }
 
+/// Does the same for the files of layers and experts, which do not identify a tag folder.
+bool sort_part_in(const std::string& name, TagFolder& folder) {
+  static const NamePattern kLayer("layer_{layer}-model_states.pt"),
+      kLayerOfRank("layer_{layer}-model_{model}-model_states.pt"),
+      kExpert("layer_{layer}_expert_{expert}_mp_rank_{model}_model_states.pt"),
+      kOldExpert("expert_{expert}_mp_rank_{model}_model_states.pt"),
+      kOptimizer("expp_rank_{data}_mp_rank_{model}_optim_states.pt");
+  if (const auto layer = kLayer.read<1>(name)) {
+    folder.layers.push_back({name, 0, layer->front(), 0});
+  } else if (const auto of_rank = kLayerOfRank.read<2>(name)) {
+    folder.layers.push_back({name, of_rank->back(), of_rank->front(), 0});
+  } else if (const auto expert = kExpert.read<3>(name)) {
+    folder.experts.push_back({name, (*expert)[2], (*expert)[0], (*expert)[1]});
+  } else if (const auto old = kOldExpert.read<2>(name)) {
+    folder.experts.push_back({name, old->back(), -1, old->front()});
+  } else if (const auto optimizer = kOptimizer.read<2>(name)) {
+    folder.expert_optimizers.push_back({name, optimizer->front(), optimizer->back()});
+  } else {
+    return false;
+  }
+  return true;
+}
+
 /// The files of states among `names`; their folder is `path`.
 TagFolder sort_state_files(const std::string& path, std::span<const std::string> names) {
-  TagFolder folder{path, {}, {}, {}};
-  for (const std::string& name : names) sort_in(name, folder);
+  TagFolder folder;
+  folder.path = path;
+  for (const std::string& name : names) {
+    if (!sort_in(name, folder)) sort_part_in(name, folder);
+  }
   const auto by_ranks = [](const StateFile& a, const StateFile& b) {
     return std::tie(a.model_rank, a.data_rank, a.name) < std::tie(b.model_rank, b.data_rank, b.name);
   };
-  for (auto* files : {&folder.models, &folder.sharded_models, &folder.optimizers}) std::ranges::sort(*files, by_ranks);
+  for (auto* files : {&folder.models, &folder.sharded_models, &folder.optimizers, &folder.expert_optimizers}) {
+    std::ranges::sort(*files, by_ranks);
+  }
+  const auto by_parts = [](const PartFile& a, const PartFile& b) {
+    return std::tie(a.model_rank, a.layer, a.expert, a.name) < std::tie(b.model_rank, b.layer, b.expert, b.name);
+  };
+  for (auto* files : {&folder.layers, &folder.experts}) std::ranges::sort(*files, by_parts);
   return folder;
 }
 
@@ -66,9 +98,9 @@ bool holds_states(std::span<const std::string> names) {
 
 /// The kind of a save's part that is recognised but cannot be joined.
 std::string_view kind_of_other(std::string_view name) {
-  if (name.starts_with("layer_") && name.find("expert") != std::string_view::npos) return "the experts of a model";
-  if (name.starts_with("expert_") || name.starts_with("expp_rank_")) return "the experts of a model";
-  if (name.starts_with("layer_") && name.ends_with("-model_states.pt")) return "the layers of a pipeline";
+  TagFolder ignored;
+  if (sort_part_in(std::string(name), ignored)) return {};
+  if (name.starts_with("layer_") && name.ends_with("model_states.pt")) return "layers with unknown numbers of ranks";
   if (name == "offloaded_tensors") return "tensors that were offloaded to disk";
   const std::size_t end = name.find(".pt-");
   if (end != std::string_view::npos && is_state_file(name.substr(0, end + 3))) return "files written in several pieces";
@@ -101,9 +133,12 @@ std::string named_folder(const SourceStore& store, const std::string& path, std:
 
 TagFolder of_model_rank(const TagFolder& folder, std::int64_t model_rank) {
   TagFolder part = folder;
-  for (auto* files : {&part.models, &part.sharded_models, &part.optimizers}) {
-    std::erase_if(*files, [&](const StateFile& file) { return file.model_rank != model_rank; });
+  const auto is_other = [&](const auto& file) { return file.model_rank != model_rank; };
+  for (auto* files : {&part.models, &part.sharded_models, &part.optimizers, &part.expert_optimizers}) {
+    std::erase_if(*files, is_other);
   }
+  std::erase_if(part.experts, is_other);
+  part.layers.clear();
   return part;
 }
 

@@ -20,6 +20,14 @@ struct StateFile {
   std::int64_t model_rank = 0;  ///< Tensor or pipeline parallel.
 };
 
+/// The file of one layer of a pipeline, or of one expert. It contains only tensors by name.
+struct PartFile {
+  std::string name;
+  std::int64_t model_rank = 0;  ///< Of a layer: the tensor-parallel rank in its stage.
+  std::int64_t layer = 0;       ///< Of an expert: its MoE layer in the files of one model-parallel rank, or -1.
+  std::int64_t expert = 0;
+};
+
 /// The name of data-parallel rank `rank`'s file beside `other`. \pre the name of `other` contains a data-parallel rank
 std::string name_beside(const StateFile& other, std::int64_t rank);
 
@@ -28,9 +36,13 @@ struct TagFolder {
   std::vector<StateFile> models;          ///< mp_rank_M_model_states.pt, by model rank.
   std::vector<StateFile> sharded_models;  ///< Stage 3: zero_pp_rank_D_mp_rank_M_model_states.pt, by model, data rank.
   std::vector<StateFile> optimizers;      ///< [bf16_]zero_pp_rank_D_mp_rank_M_optim_states.pt, in the same order.
+  std::vector<PartFile> layers;           ///< layer_L[-model_M]-model_states.pt of a pipeline, by model rank, layer.
+  std::vector<PartFile> experts;  ///< [layer_L_]expert_E_mp_rank_M_model_states.pt, by model rank, layer, expert.
+  /// expp_rank_R_mp_rank_M_optim_states.pt: optimizers without ZeRO of a model with experts.
+  std::vector<StateFile> expert_optimizers;
 };
 
-/// The files of one model-parallel rank.
+/// The files of one model-parallel rank, without layers.
 TagFolder of_model_rank(const TagFolder& folder, std::int64_t model_rank);
 
 /// True for a folder with such files, and for one whose file `latest` names such a folder. Reads only names.
@@ -40,8 +52,8 @@ std::string named_folder(const SourceStore& store, const std::string& path, std:
 
 /// The files of the folder, or of the one that its `latest` names.
 /// \throws Error kNotFound     neither contains such files.
-/// \throws Error kUnsupported  files that no reader can join: layers of a pipeline, experts, tensors offloaded to disk,
-///   files in pieces; more than one file of a folder as the source.
+/// \throws Error kUnsupported  files that no reader can join: layers of a pipeline with further axes, tensors offloaded
+///   to disk, files in pieces; more than one file of a folder as the source.
 TagFolder find_tag_folder(const Source& source);
 
 // Universal checkpoints.

@@ -55,7 +55,7 @@ class UniversalReader final : public torch_save::SavedReader {
     if (const Value* version = find_key(*save.models.front().root, "ds_version")) {
       if (version->is_string()) catalog_.format_version = version->text();
     }
-    merge(catalog_, files_, std::span(&save, 1), wants_module(options));
+    merge(catalog_, files_, std::span(&save, 1), 1, wants_module(options));
     validate_catalog(catalog_, *options.findings, options.threads);
   }
 

@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <array>
 #include <cstring>
 #include <functional>
@@ -80,7 +81,8 @@ TEST_P(DeepSpeedHalves, MastersRoundToTheModulesCopies) {
   EXPECT_GE(compared, 5);
 }
 
-INSTANTIATE_TEST_SUITE_P(Saves, DeepSpeedHalves, ::testing::Values("stage1_frozen", "stage2_tied", "stage2_robin"));
+INSTANTIATE_TEST_SUITE_P(Saves, DeepSpeedHalves,
+                         ::testing::Values("stage1_frozen", "stage2_tied", "stage2_robin", "stage1_aligned"));
 
 TEST(DeepSpeed, TheFolderWhoseLatestNamesTheSaveIsRead) {
   EXPECT_EQ(open_checkpoint(posix_disk(), save_path("stage2_tied"))->catalog().world_size, 3);
@@ -189,12 +191,40 @@ TEST_F(OtherForms, StepsThatDifferAreOfTwoSaves) {
   expect_refused(ErrorCode::kCorruption, FindingKind::kMixedSave, kStage1Optimizers[1]);
 }
 
-TEST_F(OtherForms, GroupsOnDifferentRanksAreRefused) {
-  edit(kStage1Optimizers[0], [](Arena& arena, Value& root) {
+TEST_F(OtherForms, PartitionCountsOfAnotherNumberOfGroups) {
+  const auto with_counts = [](Arena& arena, Value& root) {
     in_optimizer(root, "partition_count") =
         *make_list(arena, ValueKind::kList, std::array{make_int(arena, 2), make_int(arena, 1)});
-  });
-  EXPECT_EQ(error().code(), ErrorCode::kUnsupported);
+  };
+  edit_optimizers(with_counts);
+  expect_refused(ErrorCode::kCorruption, FindingKind::kWorldSizeMismatch, "partition_count of group 0");
+  SetUp();
+  edit(kStage1Optimizers[1], with_counts);
+  expect_refused(ErrorCode::kCorruption, FindingKind::kMixedSave, "partition counts differ");
+}
+
+/// With parameter_alignment, 0.19 lets each parameter begin at a multiple of 16 bytes.
+TEST_F(OtherForms, PaddingBetweenParametersIsNotTheirs) {
+  const auto with_paddings = [](std::array<std::int64_t, 7> paddings) {
+    return [paddings](Arena& arena, Value& root) {
+      std::vector<Value*> numbers;
+      for (const std::int64_t padding : paddings) numbers.push_back(make_int(arena, padding));
+      Value* const group = make_list(arena, ValueKind::kList, numbers);
+      Value& zero = *find_key(root, "optimizer_state_dict");
+      std::vector<Value*> items(zero.items().begin(), zero.items().end());
+      items.insert(items.end(), {make_string(arena, "param_alignment_paddings"),
+                                 make_list(arena, ValueKind::kList, std::array{group})});
+      set(root, "optimizer_state_dict", make_list(arena, ValueKind::kDict, items));
+    };
+  };
+  edit_optimizers(with_paddings({}));
+  expect_the_same();
+  SetUp();
+  edit_optimizers(with_paddings({3, 0, 0, 0, 0, 0, 0}));
+  expect_refused(ErrorCode::kCorruption, FindingKind::kShapeMismatch, "param_alignment_paddings of group 0");
+  SetUp();
+  edit(kStage1Optimizers[1], with_paddings({}));
+  expect_refused(ErrorCode::kCorruption, FindingKind::kShapeMismatch, kStage1Optimizers[1]);
 }
 
 TEST_F(OtherForms, ASharedNameWithoutItsParameter) {
@@ -300,9 +330,9 @@ TEST_F(DamagedSave, ModelParallelFilesWithoutRulesAreRefused) {
 
 TEST_F(DamagedSave, KindsThatAreNotJoinedAreNamed) {
   const std::pair<const char*, const char*> kinds[] = {
-      {"layer_00-model_00-model_states.pt", "pipeline"},  {"layer_1_expert_0_mp_rank_00_model_states.pt", "experts"},
-      {"expert_0_mp_rank_00_model_states.pt", "experts"}, {"expp_rank_0_mp_rank_00_optim_states.pt", "experts"},
-      {"offloaded_tensors", "offloaded to disk"},         {"mp_rank_00_model_states.pt-0.2", "several pieces"}};
+      {"layer_00-model_00-seq_00-model_states.pt", "layers with unknown numbers of ranks"},
+      {"offloaded_tensors", "offloaded to disk"},
+      {"mp_rank_00_model_states.pt-0.2", "several pieces"}};
   for (const auto& [name, words] : kinds) {
     files_.clear();
     take_all("stage1");
@@ -313,6 +343,91 @@ TEST_F(DamagedSave, KindsThatAreNotJoinedAreNamed) {
     EXPECT_EQ(found.hint().empty(), !std::string_view(name).ends_with(".pt"))
         << name;  // Whole files can be read alone.
   }
+}
+
+/// Parameters and states of all ranks, as the engine has them; `save` has more states, which the truth lacks.
+void expect_truth(const std::string& save) {
+  const Content truth = read_content(*open_checkpoint(posix_disk(), save_path(save) + ".safetensors"));
+  const Content content = read_content(*open_checkpoint(posix_disk(), save_path(save)));
+  for (const auto& [name, tensor] : truth) {
+    ASSERT_TRUE(content.contains(name)) << name;
+    EXPECT_EQ(content.at(name), tensor) << name;
+  }
+  for (const auto& [name, tensor] : content) {
+    EXPECT_TRUE(name.starts_with("optimizer.state.") || truth.contains(name)) << name;
+  }
+}
+
+TEST(DeepSpeed, ExpertsOfAllRanksHaveTheirNumbersInTheModel) { expect_truth("experts_stage2"); }
+
+TEST(DeepSpeed, LayersOfAllStagesOfAPipelineAreRead) { expect_truth("pipeline_stage1"); }
+
+TEST(DeepSpeed, TheModulesOwnWeightsOfExpertsAndStages) {
+  for (const char* save : {"experts_stage2", "pipeline_stage1"}) {
+    const Source source{&posix_disk(), {save_path(save)}};
+    const Content masters = read_content(*kDeepSpeedFormat.open(source, {}));
+    const Content copies = read_content(*kDeepSpeedFormat.open(source, of_module()));
+    EXPECT_EQ(masters.size(), copies.size());
+    for (const auto& [name, copy] : copies) {
+      ASSERT_TRUE(masters.contains(name)) << name;
+      const std::vector<std::byte>& bytes = masters.at(name).bytes;
+      const bool is_half = copy.dtype == DType::kBfloat16 && masters.at(name).dtype == DType::kFloat32;
+      EXPECT_EQ(copy.bytes, is_half ? rounded_to_bfloat16(bytes) : bytes) << name;
+    }
+  }
+}
+
+TEST(DeepSpeed, ASharedLayerIsAReplicaInEachOfItsStages) {
+  const std::unique_ptr<Reader> reader = open_checkpoint(posix_disk(), save_path("pipeline_stage1"));
+  const Tensor* const shared = reader->catalog().find("tied_modules.embed.weight");
+  ASSERT_NE(shared, nullptr);
+  std::vector<std::int64_t> rows;
+  for (const Chunk& chunk : reader->catalog().chunks_of(*shared)) rows.push_back(chunk.offsets[0]);
+  EXPECT_EQ(std::ranges::count(rows, 0), 2);
+}
+
+TEST(DeepSpeed, ExpertsAndPipelinesAreNotWritten) {
+  for (const char* save : {"experts_stage2", "pipeline_stage1"}) {
+    for (const Format* format : {&kDeepSpeedFormat, &kDeepSpeedUniversalFormat}) {
+      const Error error = test::error_of([&] {
+        format->rewrite({&posix_disk(), {save_path(save)}}, {}, RewriteOptions{});
+      });
+      EXPECT_EQ(error.code(), ErrorCode::kUnsupported) << save;
+      EXPECT_THAT(error.what(), HasSubstr("experts or the layers of a pipeline"));
+    }
+  }
+}
+
+TEST_F(DamagedSave, FilesOfExpertsAndLayersThatAreMissingAreNamed) {
+  const std::pair<const char*, const char*> missing[] = {
+      {"experts_stage2", "layer_1_expert_2_mp_rank_00_model_states.pt"},
+      {"pipeline_stage1", "layer_03-model_00-model_states.pt"}};
+  for (const auto& [save, name] : missing) {
+    files_.clear();
+    take_all(save);
+    EXPECT_EQ(files_.erase(name), 1U);
+    expect_refused(ErrorCode::kNotFound, FindingKind::kMissingFile, name);
+  }
+}
+
+TEST_F(DamagedSave, APipelineWithoutZeroHasTheOptimizersOfAllStages) {
+  take_all("pipeline_stage1");
+  std::erase_if(files_, [](const auto& file) { return file.first.find("optim_states") != std::string::npos; });
+  for (const char* file : {"mp_rank_00_model_states.pt", "mp_rank_01_model_states.pt"}) {
+    edit(file, [](Arena& arena, Value& root) {
+      set(root, "param_shapes", make_value(arena, ValueKind::kNone));
+      set(root, "ds_config", make_list(arena, ValueKind::kDict, {}));
+      set(root, "optimizer",
+          make_list(arena, ValueKind::kDict, std::array{make_string(arena, "lr"), make_int(arena, 5)}));
+    });
+  }
+  const std::unique_ptr<Reader> reader = open();
+  EXPECT_NE(reader->catalog().find("3.weight"), nullptr);
+  EXPECT_NE(reader->catalog().find("0.weight"), nullptr);  // Its key is unknown.
+  EXPECT_EQ(reader->catalog().find("tied_modules.embed.weight"), nullptr);
+  std::vector<std::string_view> names;
+  for (const Object& object : reader->catalog().objects) names.push_back(object.name);
+  EXPECT_THAT(names, ::testing::IsSupersetOf({"optimizer.lr", "optimizer.mp_rank_01.lr"}));
 }
 
 /// FP16_UnfusedOptimizer, which DeepSpeed 0.18 uses for bfloat16 with stage 1 and accumulation in float32.

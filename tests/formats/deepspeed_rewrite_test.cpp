@@ -65,6 +65,8 @@ TEST_F(Groups, RoundRobinDealsOutAnew) {
   // In the model's order that is p0, p3, p1, p4, p2; dealt to three: first and fourth, second and fifth, third.
   EXPECT_THAT(names(made), ElementsAre(ElementsAre("p0", "p4", "p3", "p2", "p1")));
   EXPECT_TRUE(made.differ);
+  two.models.front().aligned_params = true;  // Other neighbours would have other padding between them.
+  EXPECT_EQ(test::error_of([&] { regroup(two, {group({1})}, 3); }).code(), ErrorCode::kUnsupported);
 }
 
 TEST_F(Groups, SubGroupsAreCutByWhatOneRankHolds) {
@@ -110,7 +112,8 @@ class Remade : public testing::RemadeSave {
 };
 
 TEST_F(Remade, SavesOfAllStagesHoldTheSameForAnyNumberOfRanks) {
-  for (const char* name : {"stage1", "stage1_frozen", "stage2_tied", "stage2_robin", "stage3", "stage3_groups"}) {
+  for (const char* name :
+       {"stage1", "stage1_aligned", "stage1_frozen", "stage2_tied", "stage2_robin", "stage3", "stage3_groups"}) {
     SCOPED_TRACE(name);
     files_.clear();
     take_all(name);
