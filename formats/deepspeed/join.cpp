@@ -11,6 +11,7 @@
 #include "libshard/core/checked.h"
 #include "libshard/core/short_text.h"
 #include "libshard/core/sort_unique.h"
+#include "libshard/core/value_walk.h"
 
 namespace shard::deepspeed {
 
@@ -81,10 +82,17 @@ JoinRules::JoinRules(const Value& info) : patterns_(std::make_unique<Patterns>()
   const auto add_list = [&](std::string_view name, const JoinRule& rule) {
     if (const Value* patterns = find_value(info, name)) add(name, *patterns, rule);
   };
-  for (const char* name : {"parameter_to_average_patterns", "expert_parameter_patterns", "sub_param_shard_widths"}) {
+  for (const char* name : {"parameter_to_average_patterns", "expert_parameter_patterns", "sub_param_shard_widths",
+                           "autotp_unsupported_parameter_patterns"}) {
     const Value* const value = find_value(info, name);
     const bool is_empty = value == nullptr || (value->has_elements() && value->items().empty());
     if (!is_empty) throw unsupported_info(fmt::format("has '{}', which is not read", name));
+  }
+  // AutoTP describes parameters by maps, too. The lists say the same, except that parts are multiplied by a number.
+  const Value* const maps = find_value(info, "affine_map");
+  const auto is_scaled = [](const Value& each) { return is_mapping(each) && find_key(each, "scale") != nullptr; };
+  if (maps != nullptr && find_below(*maps, is_scaled) != nullptr) {
+    throw unsupported_info("has an affine_map with scaled parts, which is not read");
   }
   add_list("tp_replicated_parameter_patterns", {JoinRule::Kind::kReplicated});
   add_list("parameter_with_row_parallelism_patterns", {JoinRule::Kind::kConcat, 1});
