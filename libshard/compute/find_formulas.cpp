@@ -32,6 +32,7 @@ class ModuleFormula : private FormulaDraft {
   Formula make(DType dtype) {
     formula.dtype = dtype;
     formula.name = plain_name();
+    if (parts.beside != kNone) throw unsupported(beside_weight_text(at(parts.beside).name));
     refuse_order_of_comfy();
     make_codes();
     if (const auto at = find_wrong_dtype(search.catalog, codes)) throw wrong(*at, kWrongDtype);
@@ -42,7 +43,6 @@ class ModuleFormula : private FormulaDraft {
     if (parts.second != kNone && !has_two_levels) throw unsupported("it has scales of two levels");
     if (parts.zeros != kNone && !codes.zeros && !codes.added && !is_all_zero(parts.zeros))
       throw unsupported("it has zero points");
-    if (parts.beside != kNone) throw unsupported(beside_weight_text(at(parts.beside).name));
     if (search.facts.transforms_inputs) throw unsupported("the configuration states that the model rotates its inputs");
     if (const std::string text = search.stated.contradiction(module, codes); !text.empty())
       throw wrong(parts.weight, text);

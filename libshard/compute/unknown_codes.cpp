@@ -126,13 +126,14 @@ bool has_packed_bytes(std::string_view method) {
 }
 
 bool is_beside_weight(std::string_view name) {
-  constexpr std::array<std::string_view, 11> kEnds{
-      ".pre_quant_scale", ".svdquant_lora_b",                          // ModelOpt
-      "_act_pre_scale",                                                // torchao
-      ".input_rotation",  ".input_prescale",                           // Quark
-      ".hadamard_matrix", ".spinquant_r1_type", ".spinquant_r4_type",  // AutoRound
-      ".channel_scales",                                               // ParoQuant
-      ".act.scales",      ".gelu_impl.scales",                         // AutoAWQ
+  constexpr std::array<std::string_view, 14> kEnds{
+      ".pre_quant_scale",     ".svdquant_lora_b",                             // ModelOpt
+      "_act_pre_scale",                                                       // torchao
+      ".input_rotation",      ".input_prescale",                              // Quark
+      ".hadamard_matrix",     ".spinquant_r1_type",    ".spinquant_r4_type",  // AutoRound
+      ".channel_scales",                                                      // ParoQuant
+      ".act.scales",          ".gelu_impl.scales",                            // AutoAWQ
+      ".weight_scale_second", ".weight_offset_second", ".scale_bias",         // msModelSlim's W4A8
   };
   return ends_in_any(name, kEnds);
 }
