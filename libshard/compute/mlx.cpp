@@ -16,8 +16,8 @@ namespace {
 /// Bits of a code, and the number of codes in a group.
 using BitsAndGroup = std::pair<int, std::int64_t>;
 
-/// The bits and the size of groups that the configuration states, and that give `group_bits` for a group. Their product
-/// follows from the shapes; one of them does not.
+/// The bits and the size of groups that the configuration states, and that give `group_bits` for a group. The shapes
+/// determine only their product.
 BitsAndGroup stated_group(const FormulaDraft& draft, std::int64_t group_bits) {
   std::set<BitsAndGroup> fitting;
   for (const QuantizationScheme& scheme : draft.search.facts.schemes) {
