@@ -93,6 +93,12 @@ class PartsFinder {
            std::ranges::all_of(b.span().subspan(2), is_one);
   }
 
+  /// Whether a pair is for a convolution whose B has only the part of the rank that belongs to one group.
+  bool has_groups(const AdapterPair& pair) const {
+    const Dims a = catalog_.tensors[pair.a].shape, b = catalog_.tensors[pair.b].shape;
+    return a.size() > 2 && a.size() == b.size() && b[1] > 0 && b[1] < a[0] && a[0] % b[1] == 0;
+  }
+
   void check(const AdapterPair& pair) const {
     for (const std::uint32_t tensor : {pair.a, pair.b, pair.magnitude}) {
       if (tensor == kNoIndex) continue;
@@ -107,7 +113,10 @@ class PartsFinder {
       check_size(at);
       if (tensor == pair.magnitude) continue;
       if (!has_form(pair, at)) {
-        throw of_adapter(ErrorCode::kUnsupported, adapter_, at.name, "is not a matrix").found(to_string(at.shape));
+        throw of_adapter(
+            ErrorCode::kUnsupported, adapter_, at.name,
+            has_groups(pair) ? "is for a convolution with groups, which PEFT does not merge either" : "is not a matrix")
+            .found(to_string(at.shape));
       }
       if (checked_numel(at.shape) == 0) throw of_adapter(ErrorCode::kCorruption, adapter_, at.name, "has no elements");
     }

@@ -408,7 +408,9 @@ TEST(MergeAdapters, AConvolutionIsAProductOfMatrices) {
     }
   }
   // The factors of groups are not those of the whole weight.
-  EXPECT_EQ(refusal(weights("c.weight", {4, 1, 3}), pair("c", {2, 1, 3}, {4, 1, 1})).first, ErrorCode::kUnsupported);
+  const auto [code, text] = refusal(weights("c.weight", {4, 1, 3}), pair("c", {2, 1, 3}, {4, 1, 1}));
+  EXPECT_EQ(code, ErrorCode::kUnsupported);
+  EXPECT_NE(text.find("is for a convolution with groups"), std::string::npos) << text;
 }
 
 TEST(MergeAdapters, WarnsOfModulesToSaveWithoutTensors) {
