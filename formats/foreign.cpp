@@ -100,6 +100,7 @@ constexpr std::array kMarks{
     Mark{"checkpoint_metadata.json", kNanotron},
     Mark{"_CHECKPOINT_METADATA", kOrbax},
     Mark{"manifest.ocdbt", kOrbax},
+    Mark{"_METADATA", kOrbax},
     Mark{"saved_model.pb", kSavedModel},
     Mark{"flax_model.msgpack", kFlax},
     Mark{".gguf", kGguf, true},

@@ -245,6 +245,7 @@ TEST_F(DetectFormat, KnownFoldersAreNamed) {
       {"/h/x.gguf", "GGUF"},
       {"/j/_CHECKPOINT_METADATA", "Orbax"},
       {"/k/manifest.ocdbt", "Orbax"},
+      {"/p/_METADATA", "Orbax"},
       {"/l/saved_model.pb", "TensorFlow"},
       {"/m/ckpt.data-00000-of-00001", "TensorFlow"},
       {"/n/flax_model.msgpack", "Flax"},
