@@ -214,6 +214,11 @@ class ForeignValues(ProgramTest):
             self.run_hint(error["hint"])
         self.assertEqual(self.objects(FOREIGN / "int8.pt")["model.0.weight"]["type"], "torch.Tensor (subclass)")
 
+    def test_verify_counts_a_subclass_once(self):
+        result = self.json("verify", FOREIGN / "int8.pt")
+        self.assertEqual([finding["kind"] for finding in result["findings"]], ["forbidden_global"])
+        self.assertEqual(result["not_read"]["classes"], ["tensor subclass, torchao.quantization.Int8Tensor"])
+
     def test_a_document_lists_what_the_text_lists(self):
         listed = {tensor["name"]: tensor for tensor in self.json("inspect", FOREIGN / "int8_dcp")["tensors"]}
         self.assertIn("model.0.weight", listed)

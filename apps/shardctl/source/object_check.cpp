@@ -190,12 +190,17 @@ std::set<std::string> opaque_classes(const Value& value, VisitedSet& met) {
 void report_unread_values(const Catalog& catalog, Findings& findings) {
   VisitedSet met;
   for (const Object& object : catalog.objects) {
-    if (const std::string kind = foreign_tensor(object.value); !kind.empty()) {
-      findings.report(
-          Error(ErrorCode::kUnsupported, fmt::format("the value is a {}", kind)).of_tensor(object.name).found(kind));
-    }
     if (object.value == nullptr) continue;
-    for (const std::string& name : opaque_classes(*object.value, met)) {
+    const std::set<std::string> classes = opaque_classes(*object.value, met);
+    const std::string kind = foreign_tensor(object.value);
+    const auto is_kinds = [&](const std::string& name) { return kind.ends_with(name); };
+    if (!kind.empty()) {
+      Error error(ErrorCode::kUnsupported, fmt::format("the value is a {}", kind));
+      if (std::ranges::any_of(classes, is_kinds)) error.of_kind(FindingKind::kForbiddenGlobal);
+      findings.report(error.of_tensor(object.name).found(kind));
+    }
+    for (const std::string& name : classes) {
+      if (is_kinds(name)) continue;  // A tensor subclass, reported with its class.
       findings.report(
           Error(ErrorCode::kUnsupported, "the value is, or contains, a value of a class that is not on the list")
               .of_tensor(object.name)
