@@ -7,6 +7,7 @@
 #include "apps/shardctl/source/inspect_numbers.h"
 #include "formats/finder.h"
 #include "formats/parts/hf_index/folder_names.h"
+#include "libshard/catalog/quantized.h"
 #include "libshard/core/short_text.h"
 #include "libshard/io/paths.h"
 
@@ -44,6 +45,26 @@ std::string lost_attributes(const OpenSource& source, const SelectionOptions& op
   return fmt::format("{} written without the attributes of {}: {}",
                      names.size() == 1 ? std::string("1 tensor is") : fmt::format("{} tensors are", names.size()),
                      names.size() == 1 ? "its Parameter" : "their Parameters", first_names(names));
+}
+
+/// A warning about quantized modules of which the selection has some tensors but not all. Without its scales a weight
+/// cannot be used.
+std::string parted_modules(const OpenSource& source, const SelectionOptions& options) {
+  if (options.include.empty() && options.exclude.empty()) return {};
+  const Catalog& catalog = source.catalog();
+  const QuantizedPart quantized = find_quantized(catalog);
+  std::vector<std::uint32_t> selected(quantized.modules.size());
+  for (const std::uint32_t tensor : source_indices(choose(catalog, options).tensors)) {
+    if (!quantized.is_plain(tensor)) ++selected[quantized.module_of[tensor]];
+  }
+  std::vector<std::string> names;
+  for (std::size_t i = 0; i < selected.size(); ++i) {
+    const QuantizedModule& module = quantized.modules[i];
+    if (selected[i] > 0 && selected[i] < module.member_count) names.emplace_back(module.name);
+  }
+  if (names.empty()) return {};
+  return fmt::format("only some tensors of {} are written, which have a meaning only together: {}",
+                     plural(static_cast<std::int64_t>(names.size()), "quantized module"), first_names(names));
 }
 
 std::string lost_metadata(const Catalog& catalog, const FormatTraits& traits) {
@@ -100,6 +121,7 @@ std::vector<std::string> loss_warnings(const Session& session, const SelectionOp
   if (!traits.sharing && !traits.notes) warnings.push_back(lost_ties(source, options));
   if (!traits.sharing) warnings.push_back(lost_attributes(source, options));
   if (!traits.notes) warnings.push_back(lost_metadata(source.catalog(), traits));
+  warnings.push_back(parted_modules(source, options));
   warnings.push_back(other_files(session, source));
   std::erase(warnings, std::string());
   return warnings;

@@ -11,8 +11,8 @@
 
 namespace shard::app {
 
-/// Warnings about aliases, attributes and metadata texts that the target cannot store, and about other files in the
-/// source's folder that no other warning mentions.
+/// Warnings about aliases, attributes and metadata texts that the target cannot store, about quantized modules that are
+/// selected in part, and about other files in the source's folder that no other warning mentions.
 std::vector<std::string> loss_warnings(const Session& session, const SelectionOptions& options,
                                        const OpenSource& source, const FormatTraits& traits);
 
