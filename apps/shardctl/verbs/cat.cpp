@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <optional>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "apps/shardctl/request/command_text.h"
@@ -313,6 +314,15 @@ void print_object(const Session& session, const std::string& format, const Catal
 
 // ---- Tensors.
 
+/// The command line without its casts, of which the first that matches a tensor counts.
+std::vector<std::string> without_casts(std::vector<std::string> arguments) {
+  for (auto at = arguments.begin(); at != arguments.end() && *at != "--";) {
+    const bool takes_next = *at == "--cast" && at + 1 != arguments.end();
+    at = takes_next || at->starts_with("--cast=") ? arguments.erase(at, at + (takes_next ? 2 : 1)) : at + 1;
+  }
+  return arguments;
+}
+
 void check_format(const Session& session, const std::string& format, const Catalog& catalog,
                   const SelectedTensor& tensor) {
   const std::string_view dtype = dtype_name(tensor.dtype);
@@ -325,7 +335,8 @@ void check_format(const Session& session, const std::string& format, const Catal
                                            ? fmt::format("cannot print {} as npy: numpy has no such dtype", dtype)
                                            : fmt::format("cannot print elements of {} as text", dtype))
       .of_tensor(tensor.name)
-      .hint(castable ? repeat_command(session.command.arguments, "--cast " + shell_quoted(fmt::format("**={}", wider)))
+      .hint(castable ? repeat_command(without_casts(session.command.arguments),
+                                      "--cast " + shell_quoted(fmt::format("**={}", wider)))
                      : repeat_command(session.command.arguments, "--format raw"));
 }
 
