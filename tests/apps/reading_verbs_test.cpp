@@ -204,9 +204,10 @@ TEST_F(Verbs, CatPrefersANameWithBracketsToASlice) {
 TEST_F(Verbs, CatNamesTheCastForWhatNumpyLacks) {
   world.put("/h.safetensors", safetensors(R"({"w":{"dtype":"BF16","shape":[1],"data_offsets":[0,2]}})", "\x80?"));
   EXPECT_EQ(world.run({"cat", "/h.safetensors", "w", "--format", "npy"}), 8);
-  EXPECT_THAT(world.err, HasSubstr("hint: shardctl cat /h.safetensors w --format npy --cast '**=float32'"));
+  EXPECT_THAT(world.err, HasSubstr("hint: shardctl cat /h.safetensors w --format npy --cast w=float32"));
   EXPECT_EQ(world.run({"cat", "/m.safetensors", "layer.bias", "--cast", "layer.bias=bfloat16", "--format", "npy"}), 8);
-  EXPECT_THAT(world.err, HasSubstr("hint: shardctl cat /m.safetensors layer.bias --format npy --cast '**=float32'"));
+  EXPECT_THAT(world.err,
+              HasSubstr("hint: shardctl cat /m.safetensors layer.bias --format npy --cast layer.bias=float32"));
 }
 
 TEST_F(Verbs, CatRefusesTextOfPackedNumbers) {

@@ -336,7 +336,7 @@ void check_format(const Session& session, const std::string& format, const Catal
                                            : fmt::format("cannot print elements of {} as text", dtype))
       .of_tensor(tensor.name)
       .hint(castable ? repeat_command(without_casts(session.command.arguments),
-                                      "--cast " + shell_quoted(fmt::format("**={}", wider)))
+                                      "--cast " + shell_quoted(fmt::format("{}={}", glob_of_name(tensor.name), wider)))
                      : repeat_command(session.command.arguments, "--format raw"));
 }
 
