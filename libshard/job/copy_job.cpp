@@ -232,9 +232,7 @@ std::int64_t agree_on_memory(Group& group, const CopyJob& job) {
   std::int64_t own_bytes = job.max_memory_bytes;
   if (job.device == nullptr) return own_bytes;
   collective_step(group, {.stop = job.stop}, [&](const std::stop_token&) { own_bytes = own_memory(job); });
-  std::vector<std::int64_t> all(static_cast<std::size_t>(group.size()));
-  group.all_gather(std::as_bytes(std::span(&own_bytes, 1)), std::as_writable_bytes(std::span(all)));
-  return *std::ranges::min_element(all);
+  return std::ranges::min(all_gather_values(group, own_bytes));
 }
 
 /// Plans the copies of this rank. \pre everything except the plan is prepared
@@ -347,8 +345,7 @@ void sum_plans(Group& group, CopyResult& result) {
   std::array<std::int64_t, numbers.size() + 1> own{};
   for (std::size_t i = 0; i < numbers.size(); ++i) own[i] = *numbers[i];
   own.back() = result.memory_bytes;
-  std::vector<std::array<std::int64_t, own.size()>> all(static_cast<std::size_t>(group.size()));
-  group.all_gather(std::as_bytes(std::span(own)), std::as_writable_bytes(std::span(all)));
+  const auto all = all_gather_values(group, own);
   for (std::size_t i = 0; i < numbers.size(); ++i) {
     *numbers[i] = 0;
     for (const auto& each : all) *numbers[i] = checked_add(*numbers[i], each[i]);

@@ -351,8 +351,7 @@ void CopyRun::sum_progress() {
                             &progress_.bytes_sent,     &progress_.bytes_kept};
   std::array<std::int64_t, counters.size()> own{};
   for (std::size_t i = 0; i < own.size(); ++i) own[i] = counters[i]->load();
-  std::vector<std::array<std::int64_t, counters.size()>> all(static_cast<std::size_t>(group_.size()));
-  group_.all_gather(std::as_bytes(std::span(own)), std::as_writable_bytes(std::span(all)));
+  const auto all = all_gather_values(group_, own);
   if (group_.rank() != 0) return;
   const std::int64_t own_bytes = progress_.done_bytes();
   progress_.others_bytes = 0;  // A progress bar that is drawn at the same time never shows more than the sum.

@@ -84,8 +84,7 @@ std::vector<Bytes> exchange_once(Group& group, const Bytes& own, std::span<const
 /// Cost: an all_gather of 40 bytes, then the bytes that differ.
 GatheredPieces all_gather_dedup(Group& group, const Bytes& own) {
   const Head head = head_of(own);
-  std::vector<Head> heads(static_cast<std::size_t>(group.size()));
-  group.all_gather(std::as_bytes(std::span(&head, 1)), std::as_writable_bytes(std::span(heads)));
+  const std::vector<Head> heads = all_gather_values(group, head);
   GatheredPieces all;
   all.ranks = ranks_alike(heads);
   all.pieces = exchange_once(group, own, heads, all.ranks);

@@ -63,8 +63,7 @@ OutputPlaces find_places(Group& group, const OutputStore& store, const std::stop
 
 std::vector<PlaceSpace> find_space(Group& group, const OutputPlaces& places, const std::vector<File>& files,
                                    const std::vector<int>& owners, std::int64_t own_free_bytes) {
-  std::vector<std::int64_t> free(places.roots.size());
-  group.all_gather(std::as_bytes(std::span(&own_free_bytes, 1)), std::as_writable_bytes(std::span(free)));
+  const std::vector<std::int64_t> free = all_gather_values(group, own_free_bytes);
   std::map<int, PlaceSpace> by_root;
   for (int rank = 0; rank < group.size(); ++rank) {
     const int root = places.root(rank);

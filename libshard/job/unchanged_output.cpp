@@ -66,9 +66,7 @@ bool has_files(const Group& group, const SourceStore& store, const std::string& 
 }
 
 bool is_true_everywhere(Group& group, bool own) {
-  const auto mine = static_cast<std::byte>(own ? 1 : 0);
-  std::vector<std::byte> all(static_cast<std::size_t>(group.size()));
-  group.all_gather({&mine, 1}, all);
+  const std::vector<std::byte> all = all_gather_values(group, static_cast<std::byte>(own ? 1 : 0));
   return std::ranges::count(all, std::byte{0}) == 0;
 }
 

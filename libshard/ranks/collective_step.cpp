@@ -126,13 +126,7 @@ class Worker final : public StepHandle {
   std::thread thread_;
 };
 
-std::vector<Tick> exchange_ticks(Group& group, const Tick& own) {
-  std::vector<Tick> ticks(static_cast<std::size_t>(group.size()));
-  group.all_gather(std::as_bytes(std::span(&own, 1)), std::as_writable_bytes(std::span(ticks)));
-  return ticks;
-}
-
-/// Does the same through rank 0, which therefore knows whose tick is missing (Group::waits_for).
+/// all_gather_values through rank 0, which therefore knows whose tick is missing (Group::waits_for).
 std::vector<Tick> exchange_ticks_by_name(Group& group, const Tick& own) {
   const auto ranks = static_cast<std::size_t>(group.size());
   std::vector<Tick> ticks(ranks);
@@ -256,7 +250,7 @@ std::optional<Error> run_together(Group& group, const CollectiveStepOptions& opt
     const State state = state_of(worker, most, options.stop);
     if (options.traffic != nullptr && word <= 0) word = options.traffic->word();  // The word that caused the wake-up.
     const Tick own = own_tick(options, state, word);
-    const std::vector<Tick> ticks = is_by_name ? exchange_ticks_by_name(group, own) : exchange_ticks(group, own);
+    const std::vector<Tick> ticks = is_by_name ? exchange_ticks_by_name(group, own) : all_gather_values(group, own);
     is_by_name = (ticks.front().flags & kWantsNames) != 0;
     if (group.rank() == 0) tell(options, ticks);
     if (any_is(ticks, kFailed)) {

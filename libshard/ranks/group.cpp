@@ -23,13 +23,6 @@ class SoloGroup final : public Group {
   void abort() noexcept override {}
 };
 
-std::vector<std::uint64_t> all_sizes(Group& group, std::size_t own) {
-  const std::uint64_t mine = own;
-  std::vector<std::uint64_t> sizes(static_cast<std::size_t>(group.size()));
-  group.all_gather(std::as_bytes(std::span(&mine, 1)), std::as_writable_bytes(std::span(sizes)));
-  return sizes;
-}
-
 /// One piece of each rank, which an exchange with `from` fills.
 std::vector<Bytes> received_pieces(std::span<const std::uint64_t> sizes, std::span<std::span<std::byte>> from) {
   std::vector<Bytes> pieces(sizes.size());
@@ -48,7 +41,7 @@ Group& solo_group() {
 }
 
 std::vector<Bytes> gather(Group& group, std::span<const std::byte> own, int root) {
-  const std::vector<std::uint64_t> sizes = all_sizes(group, own.size());
+  const std::vector<std::uint64_t> sizes = all_gather_values<std::uint64_t>(group, own.size());
   const auto ranks = static_cast<std::size_t>(group.size());
   std::vector<std::span<const std::byte>> to(ranks);
   to[static_cast<std::size_t>(root)] = own;
@@ -60,7 +53,7 @@ std::vector<Bytes> gather(Group& group, std::span<const std::byte> own, int root
 }
 
 std::vector<Bytes> all_gather(Group& group, std::span<const std::byte> own) {
-  const std::vector<std::uint64_t> sizes = all_sizes(group, own.size());
+  const std::vector<std::uint64_t> sizes = all_gather_values<std::uint64_t>(group, own.size());
   const auto ranks = static_cast<std::size_t>(group.size());
   const std::vector<std::span<const std::byte>> to(ranks, own);
   std::vector<std::span<std::byte>> from(ranks);

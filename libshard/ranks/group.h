@@ -16,6 +16,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <type_traits>
 #include <vector>
 
 #include "libshard/core/bytes.h"
@@ -58,6 +59,15 @@ class Group {
 
 /// The group of one rank: it sends nothing.
 Group& solo_group();
+
+/// Collects one value of each rank, by rank.
+template <typename T>
+std::vector<T> all_gather_values(Group& group, const T& own) {
+  static_assert(std::is_trivially_copyable_v<T>);
+  std::vector<T> all(static_cast<std::size_t>(group.size()));
+  group.all_gather(std::as_bytes(std::span(&own, 1)), std::as_writable_bytes(std::span(all)));
+  return all;
+}
 
 /// Collects pieces of any size. `gather` returns them by rank on the root and nothing elsewhere.
 /// Cost: an all_gather of 8 bytes, then the bytes themselves.

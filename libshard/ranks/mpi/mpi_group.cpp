@@ -234,12 +234,7 @@ class MpiGroup final : public Group {
     return comm_;
   }
 
-  void watch_peers() {
-    const ProcessIdentity own = own_identity();
-    std::vector<ProcessIdentity> all(static_cast<std::size_t>(size_));
-    all_gather(std::as_bytes(std::span(&own, 1)), std::as_writable_bytes(std::span(all)));
-    peers_.watch(all, rank_);
-  }
+  void watch_peers() { peers_.watch(all_gather_values(*this, own_identity()), rank_); }
 
   bool is_done(std::span<MPI_Request> requests, const char* doing) {
     int done = 0;
