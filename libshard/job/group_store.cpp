@@ -9,6 +9,7 @@
 #include "libshard/core/digest.h"
 #include "libshard/core/error.h"
 #include "libshard/io/paths.h"
+#include "libshard/io/url_path.h"
 #include "libshard/ranks/group.h"
 
 namespace shard {
@@ -94,13 +95,6 @@ GatheredPieces all_gather_dedup(Group& group, const Bytes& own) {
 constexpr std::int64_t kBlock = 16 << 10, kSmallRead = 64 << 10, kLongestAsk = 1 << 20;
 constexpr std::int64_t kMostReplies = GroupStore::kMemoryBytes / 3;  ///< Bytes from or to a rank in a round.
 constexpr std::size_t kBlocksKept = GroupStore::kMemoryBytes / 3 / kBlock, kAsksAtOnce = 64, kFilesServed = 64;
-
-/// Whether every store refuses a name in a folder.
-bool is_unsafe(const std::string& relative) {
-  const std::string framed = "/" + relative + "/";
-  return relative.empty() || relative.front() == '/' || framed.find("/../") != std::string::npos ||
-         framed.find("/./") != std::string::npos;
-}
 
 }  // namespace
 
@@ -287,7 +281,7 @@ std::vector<std::string> GroupStore::list(const std::string& folder) const {
 std::unique_ptr<RandomReader> GroupStore::open(const std::string& path) const { return open(FileName{path, {}}); }
 
 std::unique_ptr<RandomReader> GroupStore::open_below(const std::string& folder, const std::string& relative) const {
-  if (is_unsafe(relative)) return own_.open_below(folder, relative);  // The store then refuses the name.
+  static_cast<void>(parts_below(folder, relative));
   return open(FileName{folder, relative});
 }
 
