@@ -37,7 +37,7 @@ def save(state: Mapping[str, Any], destination: PathLike, *, to: Optional[str] =
         checkpoint are the keys joined by dots. Tensors that are the same memory stay tied if the format can express that.
     destination: a file whose suffix names the format, or a folder with `to` or `like`.
     to: the name of a format: "safetensors", "torch", "dcp", ...
-    like: a checkpoint. The new one is sharded in the same way.
+    like: a checkpoint. The new one is sharded in the same way, in a format that stores shards.
     collective: whether all ranks of torch's default process group save one checkpoint together. Each rank then writes
         its own pieces of DTensors and ShardedTensors, and one of them each plain tensor, which must be equal on all. By
         default, they do if this rank's state has a DTensor or ShardedTensor; all ranks must decide alike.
