@@ -157,6 +157,10 @@ class Handle:
             raise TypeError("len() of a tensor without dimensions")
         return self.shape[0]
 
+    def __bool__(self) -> bool:
+        """True, also without elements or dimensions, so that `if checkpoint.get(name):` finds every tensor."""
+        return True
+
     def __iter__(self) -> Iterator[Handle]:
         return (self[row] for row in range(len(self)))
 

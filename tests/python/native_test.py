@@ -43,6 +43,10 @@ class Mapping(Case):
         with self.assertRaisesRegex(ValueError, "closed"):
             handle.torch()
 
+    def test_every_handle_is_true(self) -> None:
+        with shardctl.open(self.saved({"empty": torch.zeros(0, 2), "number": torch.tensor(0.0)})) as found:
+            self.assertEqual([name for name in ("empty", "none", "number") if found.get(name)], ["empty", "number"])
+
     def test_chunks_and_placements_are_those_of_inspect(self) -> None:
         for path in (CHECKPOINT, GOLDEN / "dcp_mesh_r4", GOLDEN / "ranks_dtensor_r4", GOLDEN / "model.pt"):
             with shardctl.open(path) as found:
