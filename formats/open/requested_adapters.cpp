@@ -12,6 +12,7 @@
 #include "formats/export/model_folder.h"
 #include "formats/open/map_choice.h"
 #include "libshard/compute/computed_reader.h"
+#include "libshard/compute/foreign_adapter.h"
 #include "libshard/compute/merge_adapters.h"
 #include "libshard/compute/requantize.h"
 #include "libshard/core/contains.h"
@@ -58,10 +59,11 @@ Error no_adapter_in(const Catalog& catalog, const std::string& path) {
       .because("no tensor has the name of a LoRA factor, such as lora_A");
 }
 
-/// PEFT's file in a folder, or else the path itself.
+/// The file of PEFT or diffusers in a folder, or else the path itself.
 std::string source_of(const SourceStore& store, const std::string& path) {
   if (!store.is_folder(path)) return path;
-  for (const std::string_view name : {"adapter_model.safetensors", "adapter_model.bin"}) {
+  for (const std::string_view name :
+       {"adapter_model.safetensors", "adapter_model.bin", "pytorch_lora_weights.safetensors"}) {
     const std::string file = join_path(path, name);
     if (store.is_file(file)) return file;
   }
@@ -82,14 +84,28 @@ ModelPart find_adapter(const Catalog& catalog) {
   }
 }
 
+/// An adapter of diffusers or Kohya's scripts, whose names are compared with those in SRC.
+Adapter foreign_adapter(std::unique_ptr<Reader> reader, const AdapterRequest& wanted, const Catalog& base) {
+  ForeignAdapter found = read_foreign_adapter(reader, base, wanted.path);
+  ModelPart part;
+  for (ForeignAdapter::Factor& each : found.factors) part.tensors.push_back({each.tensor, std::move(each.name)});
+  std::ranges::sort(part.tensors, {}, &ModelTensor::name);
+  return {.reader = model_reader(std::move(reader), part),
+          .config = std::move(found.config),
+          .weight = wanted.weight,
+          .label = wanted.path,
+          .warnings = std::move(found.warnings)};
+}
+
 Adapter open_adapter(const SourcePlace& place, const SourceRequest& request, const AdapterRequest& wanted,
-                     const SourceOptions& options, ObjectFaults& faults) {
+                     const SourceOptions& options, ObjectFaults& faults, const Catalog& base) {
   std::optional<AdapterConfig> config = read_config(place.store, wanted.path);  // Names forms that are not supported.
   SourceRequest own;
   own.paths = {source_of(place.store, wanted.path)};
   own.opaque_globals = request.opaque_globals;
   OpenSource source =
       open_source(place, own, {.findings = &faults, .on_step = options.on_step, .on_detail = options.on_detail});
+  if (!config && is_foreign_adapter(source.catalog())) return foreign_adapter(std::move(source.reader), wanted, base);
   const ModelPart part = find_adapter(source.catalog());
   if (!part.is_adapter) throw no_adapter_in(source.catalog(), wanted.path);
   if (part.adapters.size() > 1) {
@@ -236,12 +252,15 @@ void undo_map_and_merge(const SourcePlace& place, const SourceRequest& request, 
   std::vector<Adapter> adapters;
   for (const AdapterRequest& wanted : request.adapters) {
     source.faults_of_operands.push_back(std::make_shared<ObjectFaults>());
-    adapters.push_back(open_adapter(place, request, wanted, options, *source.faults_of_operands.back()));
+    adapters.push_back(
+        open_adapter(place, request, wanted, options, *source.faults_of_operands.back(), source.catalog()));
   }
   const bool has_map = !request.map.empty();
   // The map may divide such parameters. Ranks' tensors are only whole after it.
+  const auto has_names_of_source = [](const Adapter& adapter) { return !adapter.config.scales.empty(); };
   const bool is_merged_first =
-      has_map && !open_map(place, request.map).has_mesh() && change_experts(source.catalog(), adapters);
+      has_map && !open_map(place, request.map).has_mesh() &&
+      (std::ranges::any_of(adapters, has_names_of_source) || change_experts(source.catalog(), adapters));
   if (is_merged_first) merge(place, request, options, std::move(adapters), source);
   if (has_map) undo_map(place, request, options.selection, source, options.on_step);
   if (!is_merged_first) merge(place, request, options, std::move(adapters), source);

@@ -177,6 +177,7 @@ bool AdapterConfig::targets(std::string_view parameter) const {
 }
 
 double AdapterConfig::scale_of(std::string_view target, std::int64_t rank) const {
+  if (const double* const known = scales.find(target)) return *known;
   const auto size = static_cast<double>(rank);
   return alphas->alpha_of(target) / (is_rslora ? std::sqrt(size) : size);
 }

@@ -23,13 +23,14 @@ struct AdapterConfig {
   bool has_no_head = false;        ///< It states a task or class of a model that has no head of words.
   /// The alpha of each target: of the first key of `alpha_pattern` that matches, or else `lora_alpha`.
   std::shared_ptr<const AdapterAlphas> alphas;
+  HashMap<std::string, double> scales;       ///< By module, if PEFT did not write the adapter; `alphas` is null.
   HashSet<std::string> parameters;           ///< `target_parameters`: names of parameters, or their ends after a dot.
   std::vector<std::string> modules_to_save;  ///< Names of modules that were trained as a whole.
 
   /// Whether the adapter changes this parameter by its own name, not by that of its module.
   bool targets(std::string_view parameter) const;
-  /// The factor of a product. `target` is a module's name in the base model, or a parameter's if the adapter targets
-  /// it. \throws Error kUnsupported  the patterns take too long
+  /// The factor of a product. \pre alphas, or one of `scales`. `target` is a module's name in the base model, or a
+  /// parameter's if the adapter targets it. \throws Error kUnsupported  the patterns take too long
   double scale_of(std::string_view target, std::int64_t rank) const;
 };
 

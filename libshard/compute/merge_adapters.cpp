@@ -229,6 +229,7 @@ Prefix Merging::choose_prefix(const AdapterParts& parts) const {
 MergedAdapter Merging::add_adapter(std::uint32_t adapter) {
   const AdapterParts parts = find_parts(adapters_[adapter]);
   const Prefix prefix = choose_prefix(parts);
+  warnings_.insert(warnings_.end(), adapters_[adapter].warnings.begin(), adapters_[adapter].warnings.end());
   std::vector<AdapterPair> experts;
   std::vector<ModulePair> matrices;
   for (const AdapterPair& pair : parts.pairs) {

@@ -19,8 +19,9 @@ namespace shard {
 struct Adapter {
   std::unique_ptr<Reader> reader;  ///< Its tensors have the names of adapter_model.safetensors.
   AdapterConfig config;
-  double weight = 1;  ///< Multiplies the scale of every module.
-  std::string label;  ///< The adapter's name in messages.
+  double weight = 1;                    ///< Multiplies the scale of every module.
+  std::string label;                    ///< The adapter's name in messages.
+  std::vector<std::string> warnings{};  ///< Passed on with those of the merge.
 };
 
 /// Counts of one adapter. All pairs that are found are used.

@@ -237,6 +237,32 @@ class Lora(unittest.TestCase):
                 found = self.merged("--lora", run / kind)
                 self.assertTrue(all(torch.equal(found[name], tensor) for name, tensor in wanted.items()))
 
+    def test_adapters_of_diffusers_and_of_kohyas_scripts(self):
+        base, peft = self.train(Model(), r=4, lora_alpha=6, target_modules=["q_proj", "o_proj"])
+        wanted = dict(peft.merge_and_unload().state_dict())
+        factors = {name.removeprefix("base_model.model."): tensor
+                   for name, tensor in load_file(self.dir / "adapter/adapter_model.safetensors").items()}
+        modules = {name.partition(".lora_")[0] for name in factors}
+        kohya, diffusers = {}, {}
+        for name, tensor in factors.items():
+            module, _, factor = name.partition(".lora_")
+            end = "down" if factor == "A.weight" else "up"
+            kohya[f"lora_unet_{module.replace('.', '_')}.lora_{end}.weight"] = tensor
+            diffusers[f"unet.{module}.lora.{end}.weight"] = tensor
+        alphas = {f"lora_unet_{module.replace('.', '_')}.alpha": torch.tensor(6.0) for module in modules}
+        other = {f"lora_te_text_model_q_proj.lora_{end}.weight": torch.zeros(2, 2) for end in ("down", "up")}
+        metadata = {"lora_adapter_metadata": json.dumps({"unet.r": 4, "unet.lora_alpha": 6, "text_encoder.lora_alpha": 1})}
+        save_file(kohya | alphas | other, self.dir / "kohya.safetensors")
+        save_file(diffusers, self.dir / "pytorch_lora_weights.safetensors", metadata=metadata)
+        save_file({f"model.diffusion_model.{name}": tensor for name, tensor in base.items()}, self.dir / "single.safetensors")
+        for adapter in ("kohya.safetensors", "pytorch_lora_weights.safetensors"):
+            for source, prefix in (("base.safetensors", ""), ("single.safetensors", "model.diffusion_model.")):
+                with self.subTest(adapter=adapter, source=source):
+                    found = self.merged("--lora", self.dir / adapter, source=source)
+                    for name, tensor in wanted.items():
+                        self.assertTrue(is_near(found[prefix + name], tensor, base[name]), name)
+                    self.assertFalse(torch.equal(found[prefix + "layers.0.q_proj.weight"], base["layers.0.q_proj.weight"]))
+
     def test_refusals(self):
         self.train(Model(), r=4, target_modules=["q_proj"])
         config = json.loads((self.dir / "adapter/adapter_config.json").read_text())
@@ -250,10 +276,8 @@ class Lora(unittest.TestCase):
         save_file({name.replace("lora_", "hada_"): tensor for name, tensor in names.items()}, self.dir / "adapter/adapter_model.safetensors")
         (self.dir / "adapter/adapter_config.json").write_text(json.dumps(config | {"peft_type": "LOHA"}))
         shardctl("convert", self.dir / "base.safetensors", "-o", self.dir / "x.pt", "--lora", self.dir / "adapter", code=8)
-        for ends in (("lora_down", "lora_up"), ("lora.down", "lora.up")):
-            save_file({name.replace("lora_A", ends[0]).replace("lora_B", ends[1]): tensor for name, tensor in names.items()},
-                      self.dir / "kohya.safetensors")
-            shardctl("convert", self.dir / "base.safetensors", "-o", self.dir / "x.pt", "--lora", self.dir / "kohya.safetensors", code=8)
+        save_file({name.replace("lora_A.weight", "lokr_w1").replace("lora_B.weight", "lokr_w2"): tensor for name, tensor in names.items()}, self.dir / "lycoris.safetensors")
+        shardctl("convert", self.dir / "base.safetensors", "-o", self.dir / "x.pt", "--lora", self.dir / "lycoris.safetensors", code=8)
         save_file(names, self.dir / "adapter/adapter_model.safetensors")
         (self.dir / "adapter/adapter_config.json").unlink()
         shardctl("convert", self.dir / "base.safetensors", "-o", self.dir / "x.pt", "--lora", self.dir / "adapter", code=3)
