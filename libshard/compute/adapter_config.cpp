@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "libshard/catalog/selection/pattern_sets.h"
+#include "libshard/core/contains.h"
 #include "libshard/core/error.h"
 #include "libshard/core/json_builder.h"
 
@@ -59,6 +60,8 @@ constexpr std::array<std::string_view, 10> kRefused{"use_qalora",
                                                     "monteclora_config",
                                                     "arrow_config",
                                                     "kasa_config"};
+/// Which biases are trained. The adapter then contains them whole.
+constexpr std::array<std::string_view, 4> kBiases{"", "none", "all", "lora_only"};
 /// Ways of initialisation that change the base model.
 constexpr std::array<std::string_view, 5> kChangesBase{"pissa", "olora", "corda", "loftq", "lora_ga"};
 
@@ -97,7 +100,7 @@ void refuse_forms(const Json& config, const std::string& file) {
   std::string type = text_at(config, "peft_type");
   if (type != "LORA") throw refused(file, "peft_type", type.empty() ? "none" : type).expected("LORA");
   const std::string bias = text_at(config, "bias");
-  if (!bias.empty() && bias != "none") throw refused(file, "bias", bias).expected("none");
+  if (!contains(kBiases, bias)) throw refused(file, "bias", bias).expected("none, all or lora_only");
   for (const std::string_view key : kRefused) {
     const auto found = config.find(key);
     if (found != config.end() && !is_off(*found))
@@ -158,6 +161,8 @@ AdapterConfig parse_adapter_config(std::string_view text, const std::string& fil
   AdapterConfig made;
   made.is_rslora = flag(config, "use_rslora", file);
   made.is_dora = flag(config, "use_dora", file);
+  const std::string bias = text_at(config, "bias");
+  made.has_biases = bias == "all" || bias == "lora_only";
   made.is_fan_in_fan_out = flag(config, "fan_in_fan_out", file);
   made.has_no_head = states_no_head(config);
   made.alphas = alphas;

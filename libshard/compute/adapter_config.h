@@ -19,6 +19,7 @@ struct AdapterConfig {
 
   bool is_rslora = false;          ///< The scale is alpha / sqrt(rank), not alpha / rank.
   bool is_dora = false;            ///< Each weight has a magnitude for each of its rows.
+  bool has_biases = false;         ///< Biases were trained too. Those in the adapter replace the base model's.
   bool is_fan_in_fan_out = false;  ///< Weights are stored as [in, out].
   bool has_no_head = false;        ///< It states a task or class of a model that has no head of words.
   /// The alpha of each target: of the first key of `alpha_pattern` that matches, or else `lora_alpha`.

@@ -56,7 +56,8 @@ class PartsFinder {
     const std::size_t end = std::min(name.rfind('.'), name.size());
     std::string_view module = name.substr(0, end);
     while (module.ends_with(kNested)) module.remove_suffix(kNested.size());
-    const bool is_base = module.size() < end;
+    const bool is_trained = adapter_.config.has_biases && name.ends_with(".bias");
+    const bool is_base = module.size() < end && !is_trained;
     refuse_attention(module, tensor);
     parts_.saved.push_back({std::string(module).append(name.substr(end)), tensor, is_base});
   }

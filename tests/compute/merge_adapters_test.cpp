@@ -87,6 +87,25 @@ TEST(MergeAdapters, IsTheLoopInDouble) {
   }
 }
 
+TEST(MergeAdapters, BiasesThatWereTrainedReplaceThoseOfTheBaseModel) {
+  constexpr const char* kConfig = R"({"peft_type": "LORA", "lora_alpha": 6, "bias": "lora_only"})";
+  const auto base = [] {
+    Stored stored = weights("m.q.weight", {4, 3});
+    stored.add("m.q.bias", kF32, {4}, std::vector<float>{1, 2, 3, 4});
+    return stored;
+  };
+  const auto adapter = [] {
+    Stored stored = pair("m.q", {2, 3}, {4, 2});
+    stored.add("base_model.model.m.q.base_layer.bias", kF32, {4}, std::vector<float>{5, 6, 7, 8});
+    return stored;
+  };
+  EXPECT_EQ(read_floats(*merged(base(), adapter(), kConfig), "m.q.bias"), (std::vector<float>{5, 6, 7, 8}));
+  EXPECT_EQ(read_floats(*merged(base(), pair("m.q", {2, 3}, {4, 2}), kConfig), "m.q.bias"),
+            (std::vector<float>{1, 2, 3, 4}));
+  const Error error = test::error_of([&] { merged(base(), adapter(), kConfig, 0.5); });
+  EXPECT_EQ(error.code(), ErrorCode::kUnsupported);
+}
+
 TEST(MergeAdapters, Bfloat16IsTheSumRoundedOnce) {
   constexpr std::int64_t kRows = 13, kColumns = 1001, kRank = 5;
   const auto as = [](DType dtype) {

@@ -266,7 +266,7 @@ class Lora(unittest.TestCase):
     def test_refusals(self):
         self.train(Model(), r=4, target_modules=["q_proj"])
         config = json.loads((self.dir / "adapter/adapter_config.json").read_text())
-        for key, value in {"peft_type": "LOHA", "use_qalora": True, "use_bdlora": {"nblocks": 2}, "lora_bias": True, "bias": "all",
+        for key, value in {"peft_type": "LOHA", "use_qalora": True, "use_bdlora": {"nblocks": 2}, "lora_bias": True, "bias": "some",
                            "trainable_token_indices": [1], "alora_invocation_tokens": [1], "layer_replication": [[0, 1]],
                            "velora_config": {"a": 1}, "kasa_config": {"a": 1}, "monteclora_config": {"a": 1},
                            "arrow_config": {"a": 1}, "init_lora_weights": "pissa_niter_4"}.items():
