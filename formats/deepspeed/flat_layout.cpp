@@ -262,7 +262,7 @@ class ParamLayout {
   bool are_teams_consecutive_;
   HashMap<std::string_view, std::int64_t> local_experts_;  ///< By MoE layer.
   std::size_t group_ = 0;
-  Teams teams_;  ///< Of the group.
+  Teams teams_;  ///< The teams that share the group.
   FlatParams laid_;
 };
 

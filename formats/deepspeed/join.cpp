@@ -88,7 +88,7 @@ JoinRules::JoinRules(const Value& info) : patterns_(std::make_unique<Patterns>()
     const bool is_empty = value == nullptr || (value->has_elements() && value->items().empty());
     if (!is_empty) throw unsupported_info(fmt::format("has '{}', which is not read", name));
   }
-  // AutoTP describes parameters by maps, too. The lists say the same, except that parts are multiplied by a number.
+  // AutoTP also describes parameters by maps. Its lists are equivalent, except for parts that it multiplies.
   const Value* const maps = find_value(info, "affine_map");
   const auto is_scaled = [](const Value& each) { return is_mapping(each) && find_key(each, "scale") != nullptr; };
   if (maps != nullptr && find_below(*maps, is_scaled) != nullptr) {

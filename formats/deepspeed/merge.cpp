@@ -358,7 +358,7 @@ class Merge {
     out_.add_flat(name, {}, shape, lay_parted(numel, std::ssize(parts)), buffers, parts.front().view.dtype);
   }
 
-  /// Adds what no optimizer updates of the files of experts and layers.
+  /// Adds the tensors of experts and layers that no optimizer updates.
   void add_parts() {
     for (const auto& [name, copies] : parts_.entries()) {
       if (!out_.by_name().contains(name)) out_.add_whole(name, {}, copies);

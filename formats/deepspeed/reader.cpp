@@ -16,6 +16,7 @@
 #include "formats/deepspeed/save_reader.h"
 #include "formats/deepspeed/tag_folder.h"
 #include "formats/torch/saved_files.h"
+#include "libshard/core/checked.h"
 #include "libshard/core/error.h"
 #include "libshard/core/findings.h"
 #include "libshard/core/hash_table.h"
@@ -204,8 +205,8 @@ class Stages {
 
   void read() {
     HashSet<std::int64_t> present;
-    for (const PartFile& file : folder_.layers) {
-      if (file.model_rank != static_cast<std::int64_t>(first_)) continue;
+    const auto rank = static_cast<std::int64_t>(first_);
+    for (const PartFile& file : std::ranges::equal_range(folder_.layers, rank, {}, &PartFile::model_rank)) {
       present.insert(file.layer);
       add(file.layer, read_part(catalog_, files_, file.name));
     }
@@ -307,9 +308,10 @@ class Stages {
 /// \throws Error kCorruption  the stages would have different numbers of ranks.
 std::size_t ranks_of_stage(const Catalog& catalog, const TagFolder& folder, const std::vector<Save>& saves) {
   if (folder.layers.empty() && recorded_degree(saves.front(), "pp_degree").value_or(1) <= 1) return saves.size();
-  const std::int64_t by_files = folder.layers.empty() ? 1 : folder.layers.back().model_rank + 1;
+  const std::int64_t by_files = folder.layers.empty() ? 1 : checked_add(folder.layers.back().model_rank, 1);
   const std::int64_t ranks = recorded_degree(saves.front(), "tp_degree").value_or(by_files);
-  if (ranks >= 1 && std::ssize(saves) % ranks == 0) return static_cast<std::size_t>(ranks);
+  if (ranks >= std::max<std::int64_t>(by_files, 1) && std::ssize(saves) % ranks == 0)
+    return static_cast<std::size_t>(ranks);
   throw Error(ErrorCode::kCorruption, "the stages of the pipeline have different numbers of ranks")
       .in_file(catalog.files[saves.front().models.front().file].path)
       .of_kind(FindingKind::kWorldSizeMismatch)
@@ -356,6 +358,7 @@ SaveReader::SaveReader(const Source& source, const OpenOptions& options, Listing
   for (const auto* files : {&folder_.models, &folder_.sharded_models, &folder_.optimizers}) {
     if (!files->empty()) last = std::max(last, files->back().model_rank);
   }
+  if (!folder_.experts.empty()) last = std::max(last, folder_.experts.back().model_rank);
   for (std::int64_t rank = 0; rank <= last; ++rank) {
     read_save(folders_.emplace_back(of_model_rank(folder_, rank)), options);
   }

@@ -23,8 +23,8 @@ struct StateFile {
 /// The file of one layer of a pipeline, or of one expert. It contains only tensors by name.
 struct PartFile {
   std::string name;
-  std::int64_t model_rank = 0;  ///< Of a layer: the tensor-parallel rank in its stage.
-  std::int64_t layer = 0;       ///< Of an expert: its MoE layer in the files of one model-parallel rank, or -1.
+  std::int64_t model_rank = 0;  ///< For a layer: the tensor-parallel rank in its stage.
+  std::int64_t layer = 0;       ///< For an expert: its MoE layer in the files of one model-parallel rank, or -1.
   std::int64_t expert = 0;
 };
 

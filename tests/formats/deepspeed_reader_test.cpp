@@ -410,6 +410,16 @@ TEST_F(DamagedSave, FilesOfExpertsAndLayersThatAreMissingAreNamed) {
   }
 }
 
+TEST_F(DamagedSave, FilesOfLayersAndExpertsOfUnknownRanksAreRefused) {
+  take_all("pipeline_stage1");
+  take("pipeline_stage1", "layer_03-model_00-model_states.pt", "layer_03-model_01-model_states.pt");
+  expect_refused(ErrorCode::kCorruption, FindingKind::kWorldSizeMismatch, "different numbers of ranks");
+  files_.clear();
+  take_all("experts_stage2");
+  take("experts_stage2", "layer_0_expert_0_mp_rank_00_model_states.pt", "layer_0_expert_0_mp_rank_01_model_states.pt");
+  expect_refused(ErrorCode::kNotFound, FindingKind::kMissingFile, "the file of the model's states is missing");
+}
+
 TEST_F(DamagedSave, APipelineWithoutZeroHasTheOptimizersOfAllStages) {
   take_all("pipeline_stage1");
   std::erase_if(files_, [](const auto& file) { return file.first.find("optim_states") != std::string::npos; });
