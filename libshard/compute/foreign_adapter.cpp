@@ -337,22 +337,22 @@ class ForeignReading {
 
   /// PEFT's configuration of a part, from the metadata that diffusers writes. Nothing without it.
   std::optional<AdapterConfig> stated_config(const std::string& part) const {
-    using Json = nlohmann::ordered_json;  // The first key of alpha_pattern that matches counts.
+    using Ordered = nlohmann::ordered_json;  // The first key of alpha_pattern that matches counts.
     const auto found = catalog_.metadata.find(std::string(kDiffusersMetadata));
     if (found == catalog_.metadata.end()) return std::nullopt;
     const std::string place = fmt::format("{} of {}", kDiffusersMetadata, label_);
-    const Json all = parse_json<Json>(found->second, {}, [&](const std::string& why) {
+    const Ordered all = parse_json<Ordered>(found->second, {}, [&](const std::string& why) {
       return Error(ErrorCode::kCorruption, fmt::format("cannot read {}: {}", place, why))
           .of_kind(FindingKind::kBadHeader);
     });
-    Json config = Json::object();
+    Ordered config = Ordered::object();
     const std::string start = part.empty() ? part : part + ".";
     for (const auto& [key, value] : all.items()) {
       if (key.starts_with(start)) config[key.substr(start.size())] = value;
     }
     if (config.empty()) return std::nullopt;
     if (!config.contains("peft_type")) config["peft_type"] = "LORA";
-    return parse_adapter_config(config.dump(-1, ' ', false, Json::error_handler_t::replace), place);
+    return parse_adapter_config(config.dump(-1, ' ', false, Ordered::error_handler_t::replace), place);
   }
 
   static constexpr std::size_t kMostParts = 16;  ///< A part costs a pass over the names in the base model.
