@@ -67,9 +67,10 @@ class Quantized(ProgramTest):
                 self.expect_kept(model, self.dir / output, "BF16")
 
     def test_a_module_in_parts_is_a_warning(self):
-        write(self.dir / "m.safetensors", {"a.weight": ("F8_E4M3", [8, 8]), "a.weight_scale_inv": ("F32", [1, 1]), "b.weight": ("F32", [1])})
+        write(self.dir / "m.safetensors", {"a.weight": ("F8_E4M3", [8, 8]), "a.weight_scale_inv": ("F32", [1, 1]), "a.bias": ("F32", [8]),
+                                           "b.weight": ("F32", [1])})
         for words, has_part in ((["--include", "a.weight"], True), (["--exclude", "a.weight"], True), (["--include", "a.*"], False),
-                                (["--exclude", "a.*"], False)):
+                                (["--exclude", "a.*"], False), (["--exclude", "a.bias"], False)):
             found = self.json("gather", "m.safetensors", "-o", "part.safetensors", "--force", *words)["warnings"]
             about = ["only some tensors of 1 quantized module are written, which have a meaning only together: 'a'"]
             self.assertEqual(found, about if has_part else [], words)

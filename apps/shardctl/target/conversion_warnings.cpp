@@ -47,20 +47,27 @@ std::string lost_attributes(const OpenSource& source, const SelectionOptions& op
                      names.size() == 1 ? "its Parameter" : "their Parameters", first_names(names));
 }
 
-/// A warning about quantized modules of which the selection has some tensors but not all. Without its scales a weight
-/// cannot be used.
+/// Whether the weight of a quantized module cannot be computed without such a tensor.
+bool is_of_weight(QuantizedRole role) {
+  return role != QuantizedRole::kActivationScale && role != QuantizedRole::kCacheScale && role != QuantizedRole::kOther;
+}
+
+/// A warning about quantized modules if the selection has some of the tensors of their weights, but not all.
 std::string parted_modules(const OpenSource& source, const SelectionOptions& options) {
   if (options.include.empty() && options.exclude.empty()) return {};
   const Catalog& catalog = source.catalog();
   const QuantizedPart quantized = find_quantized(catalog);
-  std::vector<std::uint32_t> selected(quantized.modules.size());
-  for (const std::uint32_t tensor : source_indices(choose(catalog, options).tensors)) {
-    if (!quantized.is_plain(tensor)) ++selected[quantized.module_of[tensor]];
-  }
+  std::vector<bool> is_selected(catalog.tensors.size());
+  for (const std::uint32_t tensor : source_indices(choose(catalog, options).tensors)) is_selected[tensor] = true;
   std::vector<std::string> names;
-  for (std::size_t i = 0; i < selected.size(); ++i) {
-    const QuantizedModule& module = quantized.modules[i];
-    if (selected[i] > 0 && selected[i] < module.member_count) names.emplace_back(module.name);
+  for (const QuantizedModule& module : quantized.modules) {
+    std::size_t needed = 0, selected = 0;
+    for (const QuantizedMember& member : quantized.members_of(module)) {
+      if (!is_of_weight(member.role)) continue;
+      ++needed;
+      selected += is_selected[member.tensor] ? 1 : 0;
+    }
+    if (selected > 0 && selected < needed) names.emplace_back(module.name);
   }
   if (names.empty()) return {};
   return fmt::format("only some tensors of {} are written, which have a meaning only together: {}",
