@@ -142,7 +142,9 @@ class ForeignNames {
 
  private:
   static constexpr std::string_view kFlatTextModel = "text_model_";
-  static constexpr std::size_t kMostPrefixes = 16, kMostTried = 64;
+  /// Adapters change the text encoders of a pipeline. CLIP's encoder of images has modules of the same names.
+  static constexpr std::string_view kVision = "vision";
+  static constexpr std::size_t kMostPrefixes = 16, kMostCompared = 1 << 24;
 
   struct BaseModule {
     std::string_view name;
@@ -173,6 +175,7 @@ class ForeignNames {
       if (each.name.size() < module.name.size()) continue;
       const std::size_t at = each.name.size() - module.name.size();
       if (at > 0 && each.name[at - 1] != '.') continue;
+      if (each.name.substr(0, at).find(kVision) != std::string_view::npos) continue;
       if (!is_called(each.name.substr(at), module.name, is_flat) || !fits(module, *each.weight)) continue;
       prefixes.insert(each.name.substr(0, at));
       if (prefixes.size() > kMostPrefixes) throw refused(module, "fits many modules of the base model");
@@ -184,7 +187,8 @@ class ForeignNames {
   std::set<std::string_view> prefixes_of(const ForeignPart& part) const {
     const auto longest = std::ranges::max_element(part.modules, {}, [](const auto& each) { return each.name.size(); });
     std::set<std::string_view> prefixes = prefixes_of(*longest, part.is_flat);
-    for (std::size_t i = 0; prefixes.empty() && i < std::min(part.modules.size(), kMostTried); ++i) {
+    const std::size_t most = kMostCompared / std::max<std::size_t>(modules_.size(), 1);
+    for (std::size_t i = 0; prefixes.empty() && i < std::min(part.modules.size(), most); ++i) {
       prefixes = prefixes_of(part.modules[i], part.is_flat);
     }
     return prefixes;
@@ -376,7 +380,7 @@ bool is_foreign_adapter(const Catalog& adapter) {
     const std::optional<ForeignName> name = parse_foreign(tensor.name);
     if (!name || name->role == ForeignRole::kAlpha) return false;
     if (!name->is_peft || is_of_diffusers) return true;
-    // Diffusers' attention has these modules, and GPT-2's has not.
+    // The attention of diffusers has these modules; that of GPT-2 does not.
     const bool is_of_pipeline = !name->part.empty() && name->part != kTransformer;
     return is_of_pipeline || (name->part == kTransformer && name->module.find(".to_") != std::string_view::npos);
   });

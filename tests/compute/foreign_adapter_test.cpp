@@ -91,11 +91,23 @@ TEST(ForeignAdapter, PartsForOtherModelsAreAWarning) {
   EXPECT_EQ(refusal_of(adapter, base_of({"blocks.0.to_q"}, {8, 7})).first, ErrorCode::kInvalidArgument);
 }
 
+TEST(ForeignAdapter, APartOfWhichSomeModulesExistIsNotSkipped) {
+  Stored adapter;
+  add_pair(adapter, "text_encoder.q_proj");
+  for (int i = 10; i < 90; ++i) add_pair(adapter, "unet.blocks." + std::to_string(i) + ".to_q");
+  add_pair(adapter, "unet.last.to_q");
+  EXPECT_EQ(refusal_of(adapter, base_of({"q_proj", "last.to_q"})),
+            std::pair(ErrorCode::kInvalidArgument, std::string("cannot merge x: the base model has nothing for "
+                                                               "'unet.blocks.10.to_q.lora_down.weight'")));
+}
+
 TEST(ForeignAdapter, NamesOfTextModelsMayLackTheirFirstPart) {
   Stored adapter;
   add_pair(adapter, "lora_te_text_model_encoder_layers_0_q_proj");
   EXPECT_EQ(names_in(read_from(adapter, base_of({"encoder.layers.0.q_proj"}))).front(),
             "encoder.layers.0.q_proj.lora_A.weight");
+  // CLIP's encoder of images has the same names, and may have the same sizes.
+  EXPECT_EQ(refusal_of(adapter, base_of({"vision_model.encoder.layers.0.q_proj"})).first, ErrorCode::kInvalidArgument);
 }
 
 TEST(ForeignAdapter, MetadataOfDiffusersStatesTheScale) {
