@@ -254,7 +254,8 @@ MergedAdapter Merging::add_adapter(std::uint32_t adapter) {
   }
   // A name may be that of a head which this model lacks, so only the absence of all of them is unusual.
   const std::vector<std::string>& wanted = adapters_[adapter].config.modules_to_save;
-  if (!wanted.empty() && std::ranges::all_of(parts.saved, &SavedTensor::is_base)) {
+  const auto may_be_wanted = [](const SavedTensor& saved) { return !saved.is_base && !saved.name.ends_with(".bias"); };
+  if (!wanted.empty() && std::ranges::none_of(parts.saved, may_be_wanted)) {
     warnings_.push_back(fmt::format("{} has no tensors for its modules_to_save ({}); those of the base model are kept",
                                     adapters_[adapter].label, first_names(wanted)));
   }

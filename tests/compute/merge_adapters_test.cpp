@@ -433,10 +433,12 @@ TEST(MergeAdapters, AConvolutionIsAProductOfMatrices) {
 }
 
 TEST(MergeAdapters, WarnsOfModulesToSaveWithoutTensors) {
-  const std::string config = R"({"peft_type": "LORA", "lora_alpha": 6, "modules_to_save": ["classifier", "m.head"]})";
+  const std::string config =
+      R"({"peft_type": "LORA", "lora_alpha": 6, "bias": "all", "modules_to_save": ["classifier", "m.head"]})";
   const auto warnings = [&](bool has_head) {
     Stored base = weights("m.q.weight", {2, 3}), adapter = pair("m.q", {1, 3}, {2, 1});
-    base.add("m.head.weight", kF32, {2, 2}, numbers(4, 1));
+    base.add("m.head.weight", kF32, {2, 2}, numbers(4, 1)).add("m.q.bias", kF32, {2}, numbers(2, 3));
+    adapter.add("base_model.model.m.q.base_layer.bias", kF32, {2}, numbers(2, 4));
     if (has_head) adapter.add("base_model.model.m.head.weight", kF32, {2, 2}, numbers(4, 2));
     return merged(std::move(base), std::move(adapter), config)->catalog().warnings;
   };
