@@ -151,6 +151,9 @@ TEST_F(Verbs, AnErrorNamesTheVariableOrTheFileThatSetsAnOption) {
   world.env = {};
   world.put("/c.toml", "rename = 'rule'\n");
   expect_refusals({{{"digest", "/m.safetensors", "--config", "/c.toml"}, 2, "/c.toml sets --rename"}});
+  world.put("/c.toml", "add-prefix = ''\n");
+  EXPECT_EQ(world.run({"digest", "/absent", "--config", "/c.toml"}), 3);
+  EXPECT_THAT(world.err, ::testing::Not(HasSubstr("c.toml")));
   world.env = {{"SHARDCTL_CAST", "all"}};
   expect_refusals({{{"digest", "/m.safetensors"}, 2, "SHARDCTL_CAST sets --cast; expected GLOB=DTYPE, found all"}});
   EXPECT_EQ(world.run({"digest", "/m.safetensors", "--cast", "GLOB"}), 2);

@@ -63,7 +63,8 @@ bool has_word(std::string_view text, std::string_view word) {
 void name_origins(Error& error, const TypedCommand& command) {
   const std::string text = fmt::format("{}\n{}\n{}\n{}", error.what(), error.file(), error.why(), error.found());
   for (const Setting& setting : command.origins) {
-    const bool has_value = !setting.is_flag && !parse_number<double>(setting.value) && has_word(text, setting.value);
+    const bool is_word = !setting.is_flag && !setting.value.empty() && !parse_number<double>(setting.value);
+    const bool has_value = is_word && has_word(text, setting.value);
     if (!has_value && !has_word(text, "--" + setting.option)) continue;
     if (error.file() == setting.origin || has_word(error.why(), setting.origin)) continue;
     error.because(
