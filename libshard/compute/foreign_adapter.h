@@ -34,7 +34,8 @@ bool is_foreign_adapter(const Catalog& adapter);
 /// \throws Error kInvalidArgument  the base model has no module for a name
 /// \throws Error kUnsupported  a tensor of an unknown form; a name that fits several modules of the base model
 /// \throws Error kCorruption  an alpha that is not one finite number, or has no factors; malformed metadata
-/// Cost: linear in the tensors of both, and one read per alpha.
+/// Cost: linear in the tensors of both, and one read per alpha. If names of a part are missing, also up to 2^24
+/// comparisons of names.
 ForeignAdapter read_foreign_adapter(const std::unique_ptr<Reader>& adapter, const Catalog& base,
                                     const std::string& label);
 
