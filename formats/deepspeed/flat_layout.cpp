@@ -126,8 +126,7 @@ class ParamLayout {
     const std::optional<ExpertName> expert = read_expert_name(name);
     if (!expert) {
       throw Error(ErrorCode::kUnsupported, "cannot read an optimizer whose groups are spread over different ranks")
-          .because(fmt::format("'{}' is not a parameter of an expert of DeepSpeed's MoE", name))
-          .suggest(Remedy::kReadCopies);
+          .because(fmt::format("'{}' is not a parameter of an expert of DeepSpeed's MoE", name));
     }
     const std::int64_t first = checked_mul(team, *local_experts_.find(expert->before));
     return catalog_.arena->copy(

@@ -90,6 +90,17 @@ void check_optimizers(const Catalog& catalog, const TagFolder& folder, const Sav
   }
 }
 
+/// Refuses groups on different numbers of ranks, which only experts of stages 1 and 2 may have.
+void refuse_teams(const Catalog& catalog, const Save& save) {
+  for (const OptimizerStates& rank : save.optimizers) {
+    if (rank.sharing.empty() || std::ranges::min(rank.sharing) == rank.data_ranks) continue;
+    throw Error(ErrorCode::kUnsupported, "cannot read an optimizer whose groups are spread over different ranks")
+        .in_file(catalog.files[rank.file].path)
+        .because("the save has no experts of DeepSpeed's MoE with stage 1 or 2")
+        .suggest(Remedy::kReadCopies);
+  }
+}
+
 void check_models(const Catalog& catalog, const TagFolder& folder, const Save& save, std::int64_t ranks) {
   const ModelStates& first = save.models.front();
   const Value* const step = find_key(*first.root, "global_steps");
@@ -403,20 +414,34 @@ void SaveReader::read_optimizers(const TagFolder& folder, const OpenOptions& opt
     for (const StateFile& file : folder.optimizers) {
       save.optimizers.push_back(read_optimizer_states(catalog_, files_, file));
     }
+    if (folder.experts.empty() || save.is_parted()) refuse_teams(catalog_, save);
   } catch (const Error& error) {
-    if (!wants_module(options) || error.code() != ErrorCode::kUnsupported) throw;
-    save.optimizers.clear();  // The module's weights do not need it.
-    catalog_.warnings.push_back(fmt::format("the optimizer's states are skipped: {}", error.what()));
+    if (error.code() != ErrorCode::kUnsupported) throw;
+    skip_optimizers(error, options, save);
   }
+}
+
+/// Drops the optimizer's states if only the module's weights are read. \throws Error  the given one, otherwise
+void SaveReader::skip_optimizers(const Error& error, const OpenOptions& options, Save& save) {
+  if (!wants_module(options)) throw error;
+  save.optimizers.clear();
+  catalog_.warnings.push_back(fmt::format("the optimizer's states are skipped: {}", error.what()));
 }
 
 void SaveReader::read_experts(const TagFolder& folder, const OpenOptions& options, Save& save) {
   const ModelStates& model = save.models.front();
-  const bool has_autoep = find_value(*model.root, "ds_autoep_layers") != nullptr;
-  if (has_autoep && (model.stage == 3 || !wants_module(options))) {
+  if (find_value(*model.root, "ds_autoep_layers") != nullptr) {
     Error error(ErrorCode::kUnsupported, "cannot read the weights of AutoEP layers in DeepSpeed's optimizer");
     error.in_file(catalog_.files[model.file].path);
-    throw model.stage == 3 ? error : error.suggest(Remedy::kReadCopies);
+    if (model.stage == 3) throw error;
+    skip_optimizers(error.suggest(Remedy::kReadCopies), options, save);
+  }
+  const bool has_names = model.groups || save.optimizers.empty() || save.optimizers.front().groups;
+  if (!folder.experts.empty() && !has_names) {
+    Error error(ErrorCode::kUnsupported, "cannot read an optimizer of experts without the names of its parameters");
+    error.in_file(catalog_.files[model.file].path)
+        .because("older versions of DeepSpeed do not save param_shapes with experts");
+    skip_optimizers(error.suggest(Remedy::kReadCopies), options, save);
   }
   check_experts(folder, model);
   for (const PartFile& file : folder.experts) save.parts.push_back(read_part(catalog_, files_, file.name));

@@ -48,6 +48,7 @@ class SaveReader final : public torch_save::SavedReader {
   void read_save(const TagFolder& folder, const OpenOptions& options);
   void read_experts(const TagFolder& folder, const OpenOptions& options, Save& save);
   void read_optimizers(const TagFolder& folder, const OpenOptions& options, Save& save);
+  void skip_optimizers(const Error& error, const OpenOptions& options, Save& save);
   /// \throws Error kUnsupported  there are experts or layers, which only Listing::kNamed includes.
   void refuse_parts() const;
   void describe(std::int64_t ranks);

@@ -194,13 +194,25 @@ TEST_F(OtherForms, StepsThatDifferAreOfTwoSaves) {
 TEST_F(OtherForms, PartitionCountsOfAnotherNumberOfGroups) {
   const auto with_counts = [](Arena& arena, Value& root) {
     in_optimizer(root, "partition_count") =
-        *make_list(arena, ValueKind::kList, std::array{make_int(arena, 2), make_int(arena, 1)});
+        *make_list(arena, ValueKind::kList, std::array{make_int(arena, 2), make_int(arena, 2)});
   };
   edit_optimizers(with_counts);
   expect_refused(ErrorCode::kCorruption, FindingKind::kWorldSizeMismatch, "partition_count of group 0");
   SetUp();
   edit(kStage1Optimizers[1], with_counts);
   expect_refused(ErrorCode::kCorruption, FindingKind::kMixedSave, "partition counts differ");
+}
+
+TEST_F(OtherForms, GroupsOnFewerRanksAreThoseOfExperts) {
+  edit_optimizers([](Arena& arena, Value& root) {
+    in_optimizer(root, "partition_count") =
+        *make_list(arena, ValueKind::kList, std::array{make_int(arena, 2), make_int(arena, 1)});
+  });
+  const Error found = error();
+  EXPECT_EQ(found.code(), ErrorCode::kUnsupported);
+  EXPECT_THAT(found.suggestions(), ::testing::ElementsAre(Suggestion{Remedy::kReadCopies}));
+  const std::unique_ptr<Reader> reader = kDeepSpeedFormat.open({disk_.get(), {"/s"}}, of_module());
+  EXPECT_NE(reader->catalog().find("a.weight"), nullptr);
 }
 
 /// With parameter_alignment, 0.19 lets each parameter begin at a multiple of 16 bytes.
@@ -396,6 +408,24 @@ TEST(DeepSpeed, ExpertsAndPipelinesAreNotWritten) {
       EXPECT_THAT(error.what(), HasSubstr("experts or the layers of a pipeline"));
     }
   }
+}
+
+TEST_F(DamagedSave, OptimizersOfExpertsThatAreNotReadLeaveTheModulesWeights) {
+  const auto refused = [&] {
+    const Error found = error();
+    EXPECT_THAT(found.suggestions(), ::testing::ElementsAre(Suggestion{Remedy::kReadCopies})) << found.what();
+    const std::unique_ptr<Reader> reader = kDeepSpeedFormat.open({disk_.get(), {"/s"}}, of_module());
+    EXPECT_NE(reader->catalog().find("blocks.1.moe.deepspeed_moe.experts.deepspeed_experts.3.up.bias"), nullptr);
+    return found.code();
+  };
+  take_all("experts_stage2");
+  edit(kStage1Model, [](Arena& arena, Value& root) {
+    set(root, "ds_autoep_layers", make_list(arena, ValueKind::kList, std::array{make_int(arena, 1)}));
+  });
+  EXPECT_EQ(refused(), ErrorCode::kUnsupported);
+  take_all("experts_stage2");
+  edit(kStage1Model, [](Arena& arena, Value& root) { set(root, "param_shapes", make_value(arena, ValueKind::kNone)); });
+  EXPECT_EQ(refused(), ErrorCode::kUnsupported);
 }
 
 TEST_F(DamagedSave, FilesOfExpertsAndLayersThatAreMissingAreNamed) {
