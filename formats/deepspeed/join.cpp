@@ -148,14 +148,8 @@ struct Stretch {
 class Join {
  public:
   /// `info` may be null if each stage has one rank.
-  Join(Catalog& catalog, const ModelStates& model, const std::vector<RankEntries>& ranks, std::size_t tensor_ranks,
-       const Value* info)
-      : catalog_(catalog),
-        builder_(catalog),
-        arena_(*catalog.arena),
-        model_(model),
-        ranks_(ranks),
-        tensor_ranks_(tensor_ranks) {
+  Join(Catalog& catalog, const std::vector<RankEntries>& ranks, std::size_t tensor_ranks, const Value* info)
+      : catalog_(catalog), builder_(catalog), arena_(*catalog.arena), ranks_(ranks), tensor_ranks_(tensor_ranks) {
     if (info != nullptr) rules_.emplace(*info);
   }
 
@@ -165,9 +159,9 @@ class Join {
     keep_others();
     for (const auto& [name, parts] : parts_.entries()) join(parts);
     number_ranks();
-    if (buffers_.count() > 0) {
+    if (found_buffers_.count() > 0) {
       catalog_.warnings.push_back(
-          fmt::format("buffers are read as equal on all model-parallel ranks: {}", buffers_.text()));
+          fmt::format("buffers are read as equal on all model-parallel ranks: {}", found_buffers_.text()));
     }
   }
 
@@ -175,7 +169,13 @@ class Join {
   /// Lists the parts of each tensor, by stage, then rank in the stage.
   void collect() {
     for (std::size_t begin = 0; begin < ranks_.size(); begin += tensor_ranks_) {
-      for (const Tensor& tensor : ranks_[begin].tensors) parts_[tensor.name].push_back(&tensor);
+      for (const std::string_view name : ranks_[begin].model.buffers.keys()) buffers_.insert(name);
+      for (const auto& [alias, real] : ranks_[begin].model.shared.entries()) shared_[alias] = real;
+      for (const Tensor& tensor : ranks_[begin].tensors) {
+        std::vector<const Tensor*>& parts = parts_[tensor.name];
+        if (!parts.empty() && !name_in_model(tensor).starts_with(kTiedModules)) throw same_name(tensor);
+        parts.push_back(&tensor);
+      }
       for (std::size_t rank = begin + 1; rank < begin + tensor_ranks_; ++rank) {
         if (ranks_[rank].tensors.size() != ranks_[begin].tensors.size()) throw other_names(rank, begin);
         for (const Tensor& tensor : ranks_[rank].tensors) {
@@ -191,6 +191,17 @@ class Join {
   static Error other_names(std::size_t rank, std::size_t first) {
     return Error(ErrorCode::kUnsupported, "cannot join the files of several model-parallel ranks")
         .because(fmt::format("model-parallel rank {} has different tensors from rank {}", rank, first));
+  }
+
+  static Error same_name(const Tensor& tensor) {
+    return Error(ErrorCode::kUnsupported, "cannot join the files of several model-parallel ranks")
+        .because(fmt::format("stages of a pipeline have the same name '{}'", tensor.name))
+        .of_tensor(tensor.name);
+  }
+
+  /// The name of the parameter, if the tensor is its state optimizer.state.NAME.STATE.
+  static std::string_view name_in_model(const Tensor& tensor) {
+    return tensor.path.size() == 4 ? tensor.path[2].key() : tensor.name;
   }
 
   Error does_not_fit(const Tensor& tensor) const {
@@ -211,13 +222,12 @@ class Join {
 
   JoinRule rule_of(const Tensor& tensor) {
     if (!rules_) return {JoinRule::Kind::kReplicated};
-    const bool is_state = tensor.path.size() == 4;  // optimizer.state.NAME.STATE
-    const std::string_view name = is_state ? tensor.path[2].key() : tensor.name;
-    if (model_.buffers.contains(name)) {
-      buffers_.add(name);
+    const std::string_view name = name_in_model(tensor);
+    if (buffers_.contains(name)) {
+      found_buffers_.add(name);
       return {JoinRule::Kind::kReplicated};
     }
-    const std::string_view* const real = model_.shared.find(name);
+    const std::string_view* const real = shared_.find(name);
     return rules_->rule_for(real != nullptr ? *real : name);
   }
 
@@ -324,13 +334,15 @@ class Join {
   Catalog& catalog_;
   CatalogBuilder builder_;
   Arena& arena_;
-  const ModelStates& model_;
   const std::vector<RankEntries>& ranks_;
   std::size_t tensor_ranks_;
-  std::optional<JoinRules> rules_;  ///< Set if a stage has several ranks.
+  // The names of all stages.
+  HashSet<std::string_view> buffers_;
+  HashMap<std::string_view, std::string_view> shared_;  ///< From an alias to the name that it repeats.
+  std::optional<JoinRules> rules_;                      ///< Set if a stage has several ranks.
   HashMap<std::string_view, std::vector<const Tensor*>> parts_;
   std::vector<Chunk> old_;
-  FirstNames buffers_;
+  FirstNames found_buffers_;
 };
 
 /// Null if there is none.
@@ -343,8 +355,8 @@ const Value* info_of(const ModelStates& model) {
 
 bool holds_rules(const ModelStates& model) { return info_of(model) != nullptr; }
 
-void join_model_ranks(Catalog& catalog, const ModelStates& model, const std::vector<RankEntries>& ranks,
-                      std::size_t tensor_ranks) {
+void join_model_ranks(Catalog& catalog, const std::vector<RankEntries>& ranks, std::size_t tensor_ranks) {
+  const ModelStates& model = ranks.front().model;
   const bool is_plain_pipeline = tensor_ranks == 1 && ranks.size() > 1;
   const Value* const info = is_plain_pipeline ? nullptr : info_of(model);
   if (info == nullptr && !is_plain_pipeline) {
@@ -352,7 +364,7 @@ void join_model_ranks(Catalog& catalog, const ModelStates& model, const std::vec
         .in_file(catalog.files[model.file].path)
         .because("it has no universal_checkpoint_info, which contains the rules");
   }
-  Join(catalog, model, ranks, tensor_ranks, info).run();
+  Join(catalog, ranks, tensor_ranks, info).run();
   if (ranks.size() > 1) catalog.warnings.emplace_back("objects are those of model-parallel rank 0");
 }
 

@@ -56,6 +56,7 @@ class JoinRules {
 
 /// The entries that one model-parallel rank has added to a catalog.
 struct RankEntries {
+  const ModelStates& model;
   std::vector<Tensor> tensors;   ///< Removed from the catalog; their chunks are still in it.
   std::size_t first_stored = 0;  ///< The index of its first stored tensor. They end at those of the next rank.
 };
@@ -65,14 +66,13 @@ bool holds_rules(const ModelStates& model);
 
 /// Adds the joined tensors of all ranks to `catalog`. Each stage of a pipeline has `tensor_ranks` consecutive ranks.
 /// They are joined by the rules of rank 0's universal_checkpoint_info, if there are several. A parameter's states
-/// follow its rule, and an alias that of its parameter. Buffers count as equal (a warning names them). Tensors of
-/// several stages are replicas. The chunks of `catalog` are rebuilt; data-parallel rank D of model-parallel rank M
+/// follow its rule, and an alias that of its parameter. Buffers count as equal (a warning names them). Shared layers
+/// of several stages are replicas. The chunks of `catalog` are rebuilt; data-parallel rank D of model-parallel rank M
 /// becomes rank D * ranks + M. \pre `ranks` is not empty, its number is a multiple of `tensor_ranks`; the only other
 /// tensors in `catalog` are those of the objects' trees, in one chunk each \throws Error kUnsupported  there are no
 /// such rules, or JoinRules refuses them; ranks of a stage have different
-///   names.
+///   names, or stages have the same ones.
 /// \throws Error kCorruption   shapes do not fit together (kind shape_mismatch).
-void join_model_ranks(Catalog& catalog, const ModelStates& model, const std::vector<RankEntries>& ranks,
-                      std::size_t tensor_ranks);
+void join_model_ranks(Catalog& catalog, const std::vector<RankEntries>& ranks, std::size_t tensor_ranks);
 
 }  // namespace shard::deepspeed

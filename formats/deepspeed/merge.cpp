@@ -479,14 +479,14 @@ std::vector<FlatTensors> merge_whole(Catalog& catalog, torch_save::SavedFiles& f
     const std::size_t first = catalog.tensors.size(), first_stored = catalog.stored.size();
     Merge(catalog, files, saves[rank], false).add_spread();
     if (is_joined) {
-      ranks.push_back({std::exchange(catalog.tensors, {}), first_stored});
+      ranks.push_back({saves[rank].models.front(), std::exchange(catalog.tensors, {}), first_stored});
       continue;
     }
     list_from(first);
     if (rank > 0) add_prefix(catalog, first, prefix_of(rank));
   }
   if (is_joined) {
-    join_model_ranks(catalog, saves.front().models.front(), ranks, saves.size());
+    join_model_ranks(catalog, ranks, saves.size());
     list_from(0);
   }
   for (std::size_t rank = 0; rank < saves.size(); ++rank) {
@@ -502,13 +502,15 @@ void merge(Catalog& catalog, torch_save::SavedFiles& files, std::span<const Save
   for (const Save& save : saves) {
     const std::size_t first_stored = catalog.stored.size();
     Merge(catalog, files, save, from_module).add_tensors();
-    if (saves.size() > 1) ranks.push_back({std::exchange(catalog.tensors, {}), first_stored});
+    if (saves.size() > 1) {
+      ranks.push_back({save.models.front(), std::exchange(catalog.tensors, {}), first_stored});
+    }
   }
   Merge(catalog, files, saves.front(), from_module).add_objects();
   for (std::size_t rank = 0; rank < saves.size(); ++rank) {
     Merge(catalog, files, saves[rank], from_module).add_rank_objects(rank);
   }
-  if (saves.size() > 1) join_model_ranks(catalog, saves.front().models.front(), ranks, tensor_ranks);
+  if (saves.size() > 1) join_model_ranks(catalog, ranks, tensor_ranks);
 }
 
 }  // namespace shard::deepspeed

@@ -196,8 +196,6 @@ void check_model_ranks(const Catalog& catalog, const TagFolder& folder, const st
 
 // The layers of a pipeline. Source: deepspeed/runtime/pipe/module.py (save_state_dict, _build), topology.py of 0.19.8.
 
-constexpr std::string_view kTied = "tied_modules.";
-
 /// A number in checkpoint_parallel_dimensions, which DeepSpeed saves since 0.19.
 std::optional<std::int64_t> recorded_degree(const Save& save, std::string_view key) {
   const Value* const degrees = find_value(*save.models.front().root, "checkpoint_parallel_dimensions");
@@ -242,8 +240,8 @@ class Stages {
         std::string_view rest = param.name;
         const std::optional<std::int64_t> layer = take_natural(rest);
         if (layer && rest.starts_with('.')) layers_[*layer] = param.name;
-        if (!rest.starts_with(kTied)) continue;
-        rest.remove_prefix(kTied.size());
+        if (!rest.starts_with(kTiedModules)) continue;
+        rest.remove_prefix(kTiedModules.size());
         const std::size_t dot = rest.find('.');
         if (dot != std::string_view::npos) keys_[rest.substr(dot + 1)].insert(rest.substr(0, dot));
       }
@@ -281,7 +279,7 @@ class Stages {
       if (keys == nullptr) continue;
       for (const std::string_view key : keys->keys()) {
         catalog_.arena->charge(Charge::kVisits, std::ssize(stages_));
-        const std::string prefix = fmt::format("{}{}.", kTied, key);
+        const std::string prefix = fmt::format("{}{}.", kTiedModules, key);
         if (!has_shape(prefix + std::string(name), view.shape)) continue;
         if (found && *found != prefix) return std::nullopt;
         found = prefix;

@@ -22,6 +22,9 @@ namespace shard::deepspeed {
 
 using torch_save::TensorView;
 
+/// Begins the names of a pipeline's shared layers, before their key.
+inline constexpr std::string_view kTiedModules = "tied_modules.";
+
 /// A parameter of one model-parallel rank, by name and whole shape.
 struct ParamShape {
   std::string_view name;

@@ -124,6 +124,53 @@ TEST_F(Joined, EachListOfPatternsHasItsRule) {
   EXPECT_EQ(content.at("steps"), zero_.at("steps"));
 }
 
+/// A pipeline of two stages with two tensor-parallel ranks each, which are copies.
+class JoinedPipeline : public Joined {
+ protected:
+  void take_stages(const MakeInfo& info) {
+    take_all("pipeline_stage1");
+    const auto copy = [&](const std::string& from, const std::string& to) {
+      files_[to] = testing::repickled(files_.at(from), [](Arena&, Value&) {});  // A zip without the other name.
+    };
+    for (const auto& [from, to] : {std::pair("_01_", "_03_"), std::pair("_01_", "_02_"), std::pair("_00_", "_01_")}) {
+      copy(std::string("mp_rank") + from + "model_states.pt", std::string("mp_rank") + to + "model_states.pt");
+      for (const std::string rank : {"0", "1"}) {
+        const std::string begin = "bf16_zero_pp_rank_" + rank + "_mp_rank";
+        copy(begin + from + "optim_states.pt", begin + to + "optim_states.pt");
+      }
+    }
+    for (const std::string layer : {"00", "01", "03", "04", "05"}) {
+      copy("layer_" + layer + "-model_00-model_states.pt", "layer_" + layer + "-model_01-model_states.pt");
+    }
+    edit(kStage1Model, [&](Arena& arena, Value& root) {
+      testing::set(*find_key(root, "checkpoint_parallel_dimensions"), "tp_degree", make_int(arena, 2));
+      std::vector<Value*> items(root.items().begin(), root.items().end());
+      items.insert(items.end(), {make_string(arena, "universal_checkpoint_info"), info(arena)});
+      root = *make_list(arena, ValueKind::kDict, items);
+    });
+  }
+};
+
+TEST_F(JoinedPipeline, BuffersOfAllStagesAreEqualOnTheRanks) {
+  take_stages([](Arena& arena) { return dict(arena, {}); });
+  edit("mp_rank_02_model_states.pt",
+       [](Arena& arena, Value& root) { testing::set(root, "buffer_names", text_list(arena, {"4.bias"})); });
+  const std::unique_ptr<Reader> reader = open();
+  EXPECT_EQ(reader->catalog().find("4.bias")->shape[0], 5);
+  EXPECT_EQ(reader->catalog().find("4.weight")->shape[0], 10);
+}
+
+TEST_F(JoinedPipeline, NamesOfSeveralStagesAreRefused) {
+  take_all("pipeline_stage1");
+  edit("mp_rank_01_model_states.pt", [](Arena& arena, Value& root) {
+    Value* const group = find_key(root, "param_shapes")->items()[0];
+    mapping_items(*group)[2] = make_string(arena, "3.bias");
+  });
+  const Error found = error();
+  EXPECT_EQ(found.code(), ErrorCode::kUnsupported);
+  EXPECT_THAT(found.why(), ::testing::HasSubstr("stages of a pipeline have the same name '3."));
+}
+
 TEST_F(Joined, WhatDoesNotFitIsRefused) {
   take_ranks([](Arena& arena) {
     return dict(arena, {{"parameter_with_2_sub_params_cat_dim_0", text_list(arena, {"a.weight"})}});
