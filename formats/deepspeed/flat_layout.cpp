@@ -70,6 +70,7 @@ class ParamLayout {
 
   FlatParams make() {
     check_counts();
+    check_paddings();
     count_experts();
     for (group_ = 0; group_ < groups_.size(); ++group_) {
       ranks_.front().is_parted() ? lay_parts() : lay_slices();
@@ -86,6 +87,14 @@ class ParamLayout {
           .of_kind(FindingKind::kShapeMismatch)
           .expected(static_cast<std::int64_t>(groups_.size()))
           .found(static_cast<std::int64_t>(rank.masters.size()));
+    }
+  }
+
+  void check_paddings() const {
+    const std::vector<std::vector<std::int64_t>>& first = ranks_.front().paddings;
+    if (!first.empty() && first.size() != groups_.size()) throw wrong_paddings(ranks_.front());
+    for (const OptimizerStates& rank : ranks_) {
+      if (rank.paddings != first) throw wrong_paddings(rank);
     }
   }
 
@@ -156,31 +165,28 @@ class ParamLayout {
   /// The slices that match the lengths of the master weights, and their rule.
   std::pair<FlatLayout, FlatRule> find_slices() const {
     FlatRule rule;
+    const std::int64_t align = param_align();
     for (const std::int64_t alignment : kAlignments) {
-      rule = rule_of(alignment);
+      rule = rule_of(alignment, align);
       FlatLayout sliced = slice(rule);
       if (std::ranges::all_of(ranks_, [&](const OptimizerStates& rank) { return fits(rank, sliced); }))
         return {std::move(sliced), rule};
     }
-    FlatLayout usual = slice(rule_of(kAlignments.front()));
+    FlatLayout usual = slice(rule_of(kAlignments.front(), align));
     for (const OptimizerStates& rank : ranks_) check_length(rank, "fp32", rank.masters[group_], usual);
     return {std::move(usual), rule};  // Not reached, because one of them did not match.
   }
 
-  FlatRule rule_of(std::int64_t alignment) const {
+  FlatRule rule_of(std::int64_t alignment, std::int64_t align) const {
     FlatRule rule = FlatRule::zero12(teams_.size, alignment);
-    rule.align = param_align();
+    rule.align = align;
     return rule;
   }
 
   /// The number of elements at whose multiples parameters begin, from the paddings that the save records.
   std::int64_t param_align() const {
-    for (const OptimizerStates& rank : ranks_) {
-      if (rank.paddings != ranks_.front().paddings) throw wrong_paddings(rank);
-    }
     const std::vector<std::vector<std::int64_t>>& paddings = ranks_.front().paddings;
     if (paddings.empty()) return 1;
-    if (paddings.size() != groups_.size()) throw wrong_paddings(ranks_.front());
     const std::vector<std::int64_t> numels = numels_of(groups_[group_]);
     const auto found = std::ranges::find_if(
         kParamAligns, [&](std::int64_t align) { return paddings_of(numels, align) == paddings[group_]; });

@@ -133,12 +133,18 @@ class OptimizerReader {
     return view;
   }
 
+  /// Charges the numbers, because a pickle may have one list in many places.
+  std::vector<std::int64_t> naturals(const Value& value, std::string_view what) {
+    arena_.charge(Charge::kVisits, std::ssize(pickle::sequence(value, what)));
+    return pickle::naturals(value, what);
+  }
+
   void read_paddings(const Value& zero) {
     constexpr std::string_view kKey = "param_alignment_paddings";
     const Value* const paddings = find_value(zero, kKey);
     if (paddings == nullptr) return;
     for (const Value* group : pickle::sequence(*paddings, kKey)) {
-      states_.paddings.push_back(pickle::naturals(*group, kKey));
+      states_.paddings.push_back(naturals(*group, kKey));
     }
   }
 
@@ -147,6 +153,7 @@ class OptimizerReader {
     if (mappings == nullptr) return;
     for (const Value* group : pickle::sequence(*mappings, "param_slice_mappings")) {
       std::vector<std::string_view>& names = states_.mapped_names.emplace_back();
+      arena_.charge(Charge::kVisits, std::ssize(pickle::mapping(*group, "param_slice_mappings")));
       for (const auto [name, fragment] : ItemPairs(pickle::mapping(*group, "param_slice_mappings"))) {
         names.push_back(pickle::string(*name, "param_slice_mappings"));
       }
@@ -208,8 +215,7 @@ class OptimizerReader {
     if (groups == nullptr) return;
     for (const Value* group : pickle::sequence(*groups, "param_groups")) {
       const Value* const members = is_mapping(*group) ? find_value(*group, "params") : nullptr;
-      states_.members.push_back(members == nullptr ? std::vector<std::int64_t>()
-                                                   : pickle::naturals(*members, "param_groups"));
+      states_.members.push_back(members == nullptr ? std::vector<std::int64_t>() : naturals(*members, "param_groups"));
     }
   }
 

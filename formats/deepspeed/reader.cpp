@@ -258,6 +258,7 @@ class Stages {
   /// Adds the part to each stage that has a parameter of it. \returns false if none has one.
   bool add_as(const std::string& prefix, const ModelStates& part) {
     bool is_added = false;
+    catalog_.arena->charge(Charge::kVisits, std::ssize(stages_) * std::ssize(part.module.entries()));
     for (Stage& stage : stages_) {
       bool has_one = false;
       for (const auto& [name, view] : part.module.entries()) {

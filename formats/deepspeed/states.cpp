@@ -109,6 +109,7 @@ ModelStates with_prefix(Arena& arena, const ModelStates& part, std::string_view 
   named.file = part.file;
   named.root = part.root;
   const auto renamed = [&](std::string_view name) { return arena.copy(fmt::format("{}{}", prefix, name)); };
+  arena.charge(Charge::kShards, std::ssize(part.module.entries()));
   for (const auto& [name, view] : part.module.entries()) named.module[renamed(name)] = view;
   if (part.module_rest == nullptr) return named;
   std::vector<Value*> rest;
