@@ -66,12 +66,13 @@ class ParamLayout {
       : catalog_(catalog),
         groups_(groups),
         ranks_(save.optimizers),
-        are_teams_consecutive_(save.models.front().data_before_experts) {}
+        are_teams_consecutive_(save.models.front().data_before_experts) {
+    count_experts(save);
+  }
 
   FlatParams make() {
     check_counts();
     check_paddings();
-    count_experts();
     for (group_ = 0; group_ < groups_.size(); ++group_) {
       ranks_.front().is_parted() ? lay_parts() : lay_slices();
     }
@@ -98,13 +99,13 @@ class ParamLayout {
     }
   }
 
-  /// Counts the experts of one rank in each MoE layer. Groups of limited size may divide a layer.
-  void count_experts() {
-    for (const ParamGroup& group : groups_) {
-      for (const ParamShape& param : group) {
-        const std::optional<ExpertName> expert = read_expert_name(param.name);
+  /// Counts the experts of each MoE layer, by the names in their files.
+  void count_experts(const Save& save) {
+    for (const ModelStates& part : save.parts) {
+      for (const auto& [name, view] : part.module.entries()) {
+        const std::optional<ExpertName> expert = read_expert_name(name);
         if (!expert) continue;
-        std::int64_t& count = local_experts_[expert->before];
+        std::int64_t& count = experts_[expert->before];
         count = std::max(count, checked_add(expert->number, 1));
       }
     }
@@ -137,7 +138,14 @@ class ParamLayout {
       throw Error(ErrorCode::kUnsupported, "cannot read an optimizer whose groups are spread over different ranks")
           .because(fmt::format("'{}' is not a parameter of an expert of DeepSpeed's MoE", name));
     }
-    const std::int64_t first = checked_mul(team, *local_experts_.find(expert->before));
+    const std::int64_t* const count = experts_.find(expert->before);
+    if (count == nullptr || *count % teams_.count != 0 || expert->number >= *count / teams_.count) {
+      throw Error(ErrorCode::kCorruption, fmt::format("the files of experts are not those of {} ranks", teams_.count))
+          .of_tensor(name)
+          .of_kind(FindingKind::kIndexMismatch)
+          .found(count == nullptr ? 0 : *count);
+    }
+    const std::int64_t first = checked_mul(team, *count / teams_.count);
     return catalog_.arena->copy(
         fmt::format("{}{}{}", expert->before, checked_add(first, expert->number), expert->after));
   }
@@ -265,7 +273,7 @@ class ParamLayout {
   const std::vector<ParamGroup>& groups_;
   const std::vector<OptimizerStates>& ranks_;
   bool are_teams_consecutive_;
-  HashMap<std::string_view, std::int64_t> local_experts_;  ///< By MoE layer.
+  HashMap<std::string_view, std::int64_t> experts_;  ///< By MoE layer, their number on all ranks.
   std::size_t group_ = 0;
   Teams teams_;  ///< The teams that share the group.
   FlatParams laid_;

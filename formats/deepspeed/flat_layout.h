@@ -39,7 +39,8 @@ std::vector<std::int64_t> numels_of(const ParamGroup& params);
 ///
 /// \pre the optimizers of `save` are those of one model-parallel rank, 0, 1, ... without gaps, of one stage
 /// \throws Error kCorruption   a buffer has a different length (kind shape_mismatch), with file, expected and found;
-///   sizes overflow; param_alignment_paddings are not those of the parameters.
+///   sizes overflow; the files of experts are not those that the ranks would have; param_alignment_paddings are not
+///   those of the parameters.
 /// \throws Error kUnsupported  buffers are empty because their elements were offloaded; a parameter of a team is not in
 ///   an expert of DeepSpeed's MoE.
 FlatParams lay_out(Catalog& catalog, const std::vector<ParamGroup>& groups, const Save& save);

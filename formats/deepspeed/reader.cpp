@@ -400,6 +400,7 @@ void SaveReader::read_save(const TagFolder& folder, const OpenOptions& options) 
   }
   check_names(folder, models);
   check_names(folder, folder.optimizers);
+  check_names(folder, folder.expert_optimizers);
   Save& save = saves_.emplace_back();
   for (const StateFile& file : models) save.models.push_back(read_model_states(catalog_, files_, file));
   read_optimizers(folder, options, save);

@@ -143,7 +143,7 @@ TagFolder of_model_rank(const TagFolder& folder, std::int64_t model_rank) {
 }
 
 std::string name_beside(const StateFile& other, std::int64_t rank) {
-  constexpr std::string_view kMark = "zero_pp_rank_";
+  constexpr std::string_view kMark = "pp_rank_";  // zero_pp_rank_ or expp_rank_.
   const std::size_t begin = other.name.find(kMark) + kMark.size();
   const std::size_t end = other.name.find('_', begin);
   return fmt::format("{}{}{}", other.name.substr(0, begin), rank, other.name.substr(end));

@@ -440,6 +440,13 @@ TEST_F(DamagedSave, FilesOfExpertsAndLayersThatAreMissingAreNamed) {
   }
 }
 
+TEST_F(DamagedSave, ExpertsThatRanksCannotShareAreRefused) {
+  take_all("experts_stage2");
+  for (const std::string layer : {"0", "1"}) files_.erase("layer_" + layer + "_expert_3_mp_rank_00_model_states.pt");
+  edit(kStage1Model, [](Arena& arena, Value& root) { set(root, "num_experts", make_value(arena, ValueKind::kNone)); });
+  expect_refused(ErrorCode::kCorruption, FindingKind::kIndexMismatch, "the files of experts are not those of 2 ranks");
+}
+
 TEST_F(DamagedSave, FilesOfLayersAndExpertsOfUnknownRanksAreRefused) {
   take_all("pipeline_stage1");
   take("pipeline_stage1", "layer_03-model_00-model_states.pt", "layer_03-model_01-model_states.pt");
@@ -448,6 +455,10 @@ TEST_F(DamagedSave, FilesOfLayersAndExpertsOfUnknownRanksAreRefused) {
   take_all("experts_stage2");
   take("experts_stage2", "layer_0_expert_0_mp_rank_00_model_states.pt", "layer_0_expert_0_mp_rank_01_model_states.pt");
   expect_refused(ErrorCode::kNotFound, FindingKind::kMissingFile, "the file of the model's states is missing");
+  files_.clear();
+  take_all("experts_stage2");
+  take("experts_stage2", kStage1Model, "expp_rank_1_mp_rank_00_optim_states.pt");
+  expect_refused(ErrorCode::kNotFound, FindingKind::kMissingFile, "expp_rank_0_mp_rank_00_optim_states.pt");
 }
 
 TEST_F(DamagedSave, APipelineWithoutZeroHasTheOptimizersOfAllStages) {
