@@ -22,6 +22,7 @@
 #include "libshard/core/hash_table.h"
 #include "libshard/core/parse_number.h"
 #include "libshard/core/value_equality.h"
+#include "libshard/core/value_walk.h"
 #include "libshard/io/paths.h"
 
 namespace shard::deepspeed {
@@ -210,6 +211,8 @@ class Stages {
          std::size_t tensor_ranks, std::vector<Save>& saves)
       : catalog_(catalog), files_(files), folder_(folder), first_(first) {
     for (std::size_t rank = first; rank < saves.size(); rank += tensor_ranks) list(saves[rank]);
+    const Value* const info = find_value(*saves.front().models.front().root, "universal_checkpoint_info");
+    if (info != nullptr && tensor_ranks > 1) list_tied_patterns(*info);
   }
 
   void read() {
@@ -248,10 +251,40 @@ class Stages {
     }
   }
 
+  /// Lists the parts of patterns after "tied_modules.KEY.", without escapes.
+  void list_tied_patterns(const Value& info) {
+    ValueWalk walk(info);
+    while (const Value* const value = walk.next()) {
+      const std::size_t at = value->is_string() ? value->text().find("tied_modules") : std::string_view::npos;
+      if (at == std::string_view::npos) continue;
+      std::string pattern(value->text().substr(at));
+      std::erase(pattern, '\\');
+      pattern.erase(0, pattern.find('.') + 1);
+      pattern.erase(0, pattern.find('.') + 1);
+      tied_patterns_.push_back(std::move(pattern));
+    }
+  }
+
+  /// Checks that no pattern may be for a tensor of a layer that could be a shared one of unknown key.
+  void check_patterns(std::int64_t layer, const ModelStates& part) const {
+    for (const auto& [name, view] : part.module.entries()) {
+      catalog_.arena->charge(Charge::kVisits, std::ssize(tied_patterns_));
+      const bool may_match = std::ranges::any_of(tied_patterns_, [&](const std::string& pattern) {
+        return pattern.starts_with(name) || pattern.find('*') != std::string::npos;
+      });
+      if (!may_match) continue;
+      throw Error(ErrorCode::kUnsupported,
+                  fmt::format("cannot join the files of layer {} of tensor-parallel ranks", layer))
+          .in_file(catalog_.files[part.file].path)
+          .because(fmt::format("no optimizer names its tensor '{}', which may be that of a shared layer", name));
+    }
+  }
+
   void add(std::int64_t layer, const ModelStates& part) {
     const std::string own = fmt::format("{}.", layer);
     if (add_as(own, part)) return;
     if (const std::optional<std::string> tied = prefix_of_tied(part); tied && add_as(*tied, part)) return;
+    check_patterns(layer, part);
     stages_.front().save->parts.push_back(with_prefix(*catalog_.arena, part, own));
   }
 
@@ -310,6 +343,7 @@ class Stages {
   const TagFolder& folder_;
   std::size_t first_;
   std::vector<Stage> stages_;
+  std::vector<std::string> tied_patterns_;                     ///< Of tensor-parallel ranks.
   HashMap<std::int64_t, std::string_view> layers_;             ///< By number: a parameter of the layer.
   HashMap<std::string_view, HashSet<std::string_view>> keys_;  ///< By name in a shared layer: the layer's key.
 };

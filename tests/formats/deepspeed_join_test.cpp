@@ -160,6 +160,23 @@ TEST_F(JoinedPipeline, BuffersOfAllStagesAreEqualOnTheRanks) {
   EXPECT_EQ(reader->catalog().find("4.weight")->shape[0], 10);
 }
 
+TEST_F(JoinedPipeline, ARuleForASharedLayerOfUnknownKeyIsRefused) {
+  take_stages([](Arena& arena) {
+    return dict(arena, {{"tp_replicated_parameter_patterns", text_list(arena, {"tied_modules\\.embed\\.weight"})}});
+  });
+  EXPECT_EQ(open()->catalog().find("tied_modules.embed.weight")->shape[0], 7);
+  std::erase_if(files_, [](const auto& file) { return file.first.find("optim_states") != std::string::npos; });
+  for (const std::string rank : {"0", "1", "2", "3"}) {
+    edit("mp_rank_0" + rank + "_model_states.pt", [](Arena& arena, Value& root) {
+      testing::set(root, "param_shapes", make_value(arena, ValueKind::kNone));
+      testing::set(root, "ds_config", make_list(arena, ValueKind::kDict, {}));
+    });
+  }
+  const Error found = error();
+  EXPECT_EQ(found.code(), ErrorCode::kUnsupported) << found.what();
+  EXPECT_THAT(found.why(), ::testing::HasSubstr("which may be that of a shared layer"));
+}
+
 TEST_F(JoinedPipeline, NamesOfSeveralStagesAreRefused) {
   take_all("pipeline_stage1");
   edit("mp_rank_01_model_states.pt", [](Arena& arena, Value& root) {
