@@ -230,6 +230,7 @@ UniversalFolder find_universal_folder(const Source& source) {
   }
   const TagFolder files = sort_state_files(folder.path, store.list(folder.path));
   folder.are_models_of_ranks = files.models.empty();
+  folder.has_layers = !files.layers.empty();
   folder.models = folder.are_models_of_ranks ? files.sharded_models : files.models;
   if (folder.models.empty()) throw missing_in(folder.path, "the file of the model's states is missing");
   if (folder.are_models_of_ranks && folder.models.back().model_rank > 0) {

@@ -70,6 +70,7 @@ struct UniversalFolder {
   std::string path;
   std::vector<StateFile> models;  ///< Like TagFolder::models.
   bool are_models_of_ranks = false;
+  bool has_layers = false;    ///< Files of a pipeline's layers, which ds_to_universal copies.
   std::vector<Param> params;  ///< By name.
 };
 

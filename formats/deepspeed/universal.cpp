@@ -45,6 +45,7 @@ class UniversalReader final : public torch_save::SavedReader {
       if (file.model_rank == 0) save.models.push_back(std::move(states));
     }
     if (save.models.empty()) throw missing_first();
+    if (folder_.has_layers) skip_layers(wants_module(options));
     note_copies(save.models.front());
     read_files(save.universal.emplace());
     if (!wants_module(options)) check_params(*options.findings);
@@ -57,6 +58,15 @@ class UniversalReader final : public torch_save::SavedReader {
     }
     merge(catalog_, files_, std::span(&save, 1), 1, wants_module(options));
     validate_catalog(catalog_, *options.findings, options.threads);
+  }
+
+  void skip_layers(bool wants_module) {
+    if (wants_module) {
+      throw Error(ErrorCode::kUnsupported, "cannot read the 16-bit weights of a pipeline's universal checkpoint")
+          .in_file(folder_.path);
+    }
+    catalog_.warnings.emplace_back(
+        "files of the pipeline's layers are skipped, with buffers and frozen parameters that only they contain");
   }
 
   Error missing_first() const {

@@ -122,6 +122,18 @@ TEST_F(Remade, SavesOfAllStagesHoldTheSameForAnyNumberOfRanks) {
   }
 }
 
+TEST_F(Remade, AUniversalCheckpointWithFilesOfLayersNamesThem) {
+  take_all("stage1");
+  remade(kDeepSpeedUniversalFormat, {});
+  state_->put("/out/s/layer_00-model_00-model_states.pt", test::as_span(files_.at(testing::kStage1Model)));
+  const Source source{disk_.get(), {"/out"}};
+  EXPECT_THAT(kDeepSpeedUniversalFormat.open(source, {})->catalog().warnings,
+              ::testing::Contains(::testing::HasSubstr("layers are skipped")));
+  OpenOptions of_module;
+  of_module.choices["weights"] = "16bit";
+  EXPECT_EQ(test::error_of([&] { kDeepSpeedUniversalFormat.open(source, of_module); }).code(), ErrorCode::kUnsupported);
+}
+
 TEST_F(Remade, StatesInAListStayOne) {
   take_all("stage1");
   edit_optimizers(list_states);
