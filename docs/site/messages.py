@@ -79,7 +79,7 @@ def helpers_of(source: str, known: dict[str, int]) -> dict[str, int]:
     found: dict[str, int] = {}
     for match in HELPER.finditer(source):
         body = source[match.end():].split("\n}\n")[0][:1500]
-        codes = [EXIT_CODES[name] for name in re.findall(r"ErrorCode::k(\w+)", body)]
+        codes = [EXIT_CODES[name] for name in re.findall(r"ErrorCode::k(\w+)\W", body)]
         codes += [code for name, code in {**known, **found}.items() if re.search(rf"\b{name}\(", body)]
         if codes and re.search("string|char", match[2]):
             found[match[1]] = codes[0]
