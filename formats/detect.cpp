@@ -123,10 +123,13 @@ std::string content_of_folder(const Source& source) {
 
 /// The error for a folder above checkpoints that this build cannot read, such as the steps of a run.
 std::optional<Error> foreign_below(const Source& source) {
+  constexpr std::size_t kMostNames = 256;
   constexpr int kMostFolders = 16;
   if (!is_one_folder(source)) return std::nullopt;
+  std::vector<std::string> names = source.store->list(source.paths.front());
+  names.resize(std::min(names.size(), kMostNames));
   int folders = 0;
-  for (const std::string& name : source.store->list(source.paths.front())) {
+  for (const std::string& name : names) {
     const std::string path = join_path(source.paths.front(), name);
     if (!source.store->is_folder(path)) continue;
     if (++folders > kMostFolders) break;
