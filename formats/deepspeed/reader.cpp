@@ -343,7 +343,7 @@ class Stages {
   const TagFolder& folder_;
   std::size_t first_;
   std::vector<Stage> stages_;
-  std::vector<std::string> tied_patterns_;                     ///< Of tensor-parallel ranks.
+  std::vector<std::string> tied_patterns_;                     ///< Rules of tensor-parallel ranks for shared layers.
   HashMap<std::int64_t, std::string_view> layers_;             ///< By number: a parameter of the layer.
   HashMap<std::string_view, HashSet<std::string_view>> keys_;  ///< By name in a shared layer: the layer's key.
 };

@@ -49,7 +49,7 @@ bool fits_scales(const BlockScales& scales, DType dtype) {
 }  // namespace
 
 bool describes_form(std::string_view name) {
-  constexpr std::string_view kMarkOfComfy = "scaled_fp8";  // Of a whole checkpoint, by its dtype.
+  constexpr std::string_view kMarkOfComfy = "scaled_fp8";  // Its dtype is that of the whole checkpoint.
   return name.ends_with(".weight_format") || name.ends_with(kOfComfy) || name.ends_with(kMarkOfComfy);
 }
 

@@ -319,7 +319,7 @@ PackedCounts PackAgain::compare(std::size_t index, const Reader& plain, std::uin
     read(values, value);
     read(scales, scale);
     read(found, weight);
-    if (added) {  // What is left without them is the product of codes and scales.
+    if (added) {  // The rest is the product of codes and scales.
       read(*added, sum);
       std::ranges::transform(weight, sum, weight.begin(), std::minus());
     }

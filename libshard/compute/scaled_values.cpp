@@ -467,7 +467,7 @@ class ScaledValues final : public Values {
   std::vector<std::int32_t> group_of_row_,
       index_of_column_;                       ///< The first for rows that were taken; the second for all columns.
   Part taken_, loaded_;                       ///< Ranges of codes and of the grid.
-  std::vector<float> scale_, zero_, number_;  ///< Of the grid; `number_` from `added_`.
+  std::vector<float> scale_, zero_, number_;  ///< Numbers of the grid; `number_` from `added_`.
 };
 
 }  // namespace

@@ -239,7 +239,7 @@ TEST(PackAgain, ScalesWithZeroPointsComeBackIfTheRangeIsUsed) {
 TEST(PackAgain, NumbersThatWereAddedAreSubtracted) {
   const QuantizationFacts facts{.is_quantized = true, .schemes = {{.bits = 4, .group_size = 32}}};
   const auto make = [](float added) {
-    return [added] {  // As in MLX, the number is the least value of the group, or its largest if the scale is negative.
+    return [added] {  // MLX adds the least value of the group, or its largest if the scale is negative.
       std::vector<float> scales = positive(12, 17), biases;
       for (std::size_t i = 0; i < scales.size(); i += 2) scales[i] = -scales[i];
       for (const float scale : scales) biases.push_back(-7.3F * scale + added);

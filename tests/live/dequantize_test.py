@@ -185,7 +185,7 @@ class Dequantize(unittest.TestCase):
         self.expect({"experts.down_proj": wanted.reshape(3, 256, 128)}, model)
 
     def test_mlx(self):
-        """Of files that mlx wrote. Like its matrix products, and unlike mlx.core.dequantize, this rounds once."""
+        """Reads files by mlx. Like its matrix products, and unlike mlx.core.dequantize, this rounds once."""
         stored = load_file(GOLDEN / "mlx/model.safetensors")
         experts, norm = "model.layers.0.mlp.experts.gate_proj", "model.layers.0.input_layernorm.weight"
         words = stored[f"{MODULE}.weight"].view(torch.uint8).reshape(32, 8, 5).long()  # 40 bits, 8 codes.
