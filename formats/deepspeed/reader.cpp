@@ -232,6 +232,10 @@ class Stages {
     Save* save;
     HashMap<std::string_view, Dims> params;
   };
+  struct Shared {
+    std::int64_t layer;
+    std::vector<std::byte> front;  ///< Its largest tensor begins with them.
+  };
 
   void list(Save& save) {
     Stage& stage = stages_.emplace_back(Stage{&save, {}});
@@ -283,7 +287,10 @@ class Stages {
   void add(std::int64_t layer, const ModelStates& part) {
     const std::string own = fmt::format("{}.", layer);
     if (add_as(own, part)) return;
-    if (const std::optional<std::string> tied = prefix_of_tied(part); tied && add_as(*tied, part)) return;
+    if (const std::optional<std::string> tied = prefix_of_tied(part)) {
+      check_shared(layer, *tied, part);
+      if (add_as(*tied, part)) return;
+    }
     check_patterns(layer, part);
     stages_.front().save->parts.push_back(with_prefix(*catalog_.arena, part, own));
   }
@@ -322,6 +329,21 @@ class Stages {
     return found;
   }
 
+  /// Checks that the layers with the names and shapes of a shared one begin with the same values: one that is not
+  /// trained may have them, too.
+  void check_shared(std::int64_t layer, const std::string& prefix, const ModelStates& part) {
+    constexpr std::int64_t kCompared = 1024;
+    const auto stored = [](const auto& each) { return each.value.storage_bytes; };
+    const TensorView& view = std::ranges::max_element(part.module.entries(), {}, stored)->value;
+    const std::int64_t elements = view.storage_bytes / element_bytes(view.dtype) - view.first;
+    std::vector<std::byte> front = files_.read_span(part.file, view, std::clamp<std::int64_t>(elements, 0, kCompared));
+    const auto [first, is_new] = shared_.try_emplace(prefix, Shared{layer, std::move(front)});
+    if (is_new || first.front == front) return;
+    throw Error(ErrorCode::kUnsupported, fmt::format("cannot tell which layers share the weights of '{}'", prefix))
+        .in_file(catalog_.files[part.file].path)
+        .because(fmt::format("layers {} and {} have its names and shapes, and different values", first.layer, layer));
+  }
+
   bool has_shape(const std::string& name, Dims shape) const {
     return std::ranges::any_of(stages_, [&](const Stage& stage) {
       const Dims* const listed = stage.params.find(name);
@@ -343,6 +365,7 @@ class Stages {
   const TagFolder& folder_;
   std::size_t first_;
   std::vector<Stage> stages_;
+  HashMap<std::string, Shared> shared_;                        ///< By prefix: the first layer of a shared one.
   std::vector<std::string> tied_patterns_;                     ///< Rules of tensor-parallel ranks for shared layers.
   HashMap<std::int64_t, std::string_view> layers_;             ///< By number: a parameter of the layer.
   HashMap<std::string_view, HashSet<std::string_view>> keys_;  ///< By name in a shared layer: the layer's key.
@@ -354,8 +377,7 @@ std::size_t ranks_of_stage(const Catalog& catalog, const TagFolder& folder, cons
   if (folder.layers.empty() && recorded_degree(saves.front(), "pp_degree").value_or(1) <= 1) return saves.size();
   const std::int64_t by_files = folder.layers.empty() ? 1 : checked_add(folder.layers.back().model_rank, 1);
   const std::int64_t ranks = recorded_degree(saves.front(), "tp_degree").value_or(by_files);
-  if (ranks >= std::max<std::int64_t>(by_files, 1) && std::ssize(saves) % ranks == 0)
-    return static_cast<std::size_t>(ranks);
+  if (ranks >= by_files && std::ssize(saves) % ranks == 0) return static_cast<std::size_t>(ranks);
   throw Error(ErrorCode::kCorruption, "the stages of the pipeline have different numbers of ranks")
       .in_file(catalog.files[saves.front().models.front().file].path)
       .of_kind(FindingKind::kWorldSizeMismatch)

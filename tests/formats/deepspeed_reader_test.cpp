@@ -461,6 +461,22 @@ TEST_F(DamagedSave, FilesOfLayersAndExpertsOfUnknownRanksAreRefused) {
   expect_refused(ErrorCode::kNotFound, FindingKind::kMissingFile, "expp_rank_0_mp_rank_00_optim_states.pt");
 }
 
+TEST_F(DamagedSave, LayersOfTheFormOfASharedOneHaveItsValues) {
+  take_all("pipeline_stage1");
+  const char* const second = "layer_06-model_00-model_states.pt";
+  take("pipeline_stage1", "layer_00-model_00-model_states.pt", second);
+  open();
+  const Content content = read_content(*kDeepSpeedFormat.open({disk_.get(), {"/s"}}, of_module()));
+  EXPECT_FALSE(content.contains("6.weight"));
+  const std::vector<std::byte>& shared = content.at("tied_modules.embed.weight").bytes;
+  const std::size_t at = files_.at(second).find(test::as_text(shared));
+  ASSERT_NE(at, std::string::npos);
+  files_.at(second)[at] ^= 1;
+  const Error found = error();
+  EXPECT_EQ(found.code(), ErrorCode::kUnsupported);
+  EXPECT_EQ(found.why(), "layers 0 and 6 have its names and shapes, and different values");
+}
+
 TEST_F(DamagedSave, APipelineWithoutZeroHasTheOptimizersOfAllStages) {
   take_all("pipeline_stage1");
   std::erase_if(files_, [](const auto& file) { return file.first.find("optim_states") != std::string::npos; });
