@@ -336,8 +336,8 @@ class Stages {
     const auto stored = [](const auto& each) { return each.value.storage_bytes; };
     const TensorView& view = std::ranges::max_element(part.module.entries(), {}, stored)->value;
     const std::int64_t elements = view.storage_bytes / element_bytes(view.dtype) - view.first;
-    std::vector<std::byte> front = files_.read_span(part.file, view, std::clamp<std::int64_t>(elements, 0, kCompared));
-    const auto [first, is_new] = shared_.try_emplace(prefix, Shared{layer, std::move(front)});
+    const auto front = files_.read_span(part.file, view, std::clamp<std::int64_t>(elements, 0, kCompared));
+    const auto [first, is_new] = shared_.try_emplace(prefix, Shared{layer, front});
     if (is_new || first.front == front) return;
     throw Error(ErrorCode::kUnsupported, fmt::format("cannot tell which layers share the weights of '{}'", prefix))
         .in_file(catalog_.files[part.file].path)
