@@ -116,8 +116,9 @@ int failed(const RankContext& context, const std::string& text) {
 
 int skipped(const RankContext& context, const std::string& why, int exit_code) {
   parent_of(context).tell(Message::Kind::kSkipReason, why);
-  std::cerr << "Process " << context.rank << " skipping test " << MultiProcessTestCase::current_test_name()
-            << " for following reason: " << why << '\n';
+  // One write, so that lines of several ranks do not mix.
+  std::cerr << c10::str("Process ", context.rank, " skipping test ", MultiProcessTestCase::current_test_name(),
+                        " for following reason: ", why, "\n");
   return exit_code;
 }
 
