@@ -114,7 +114,7 @@ Error not_a_checkpoint(const Source& source) {
       .in_file(source.paths.front());
 }
 
-/// "; the folder contains 'config.json' and 'tokenizer.json'"; empty if the source is no folder.
+/// "; the folder contains 'config.json' and 'tokenizer.json'"; empty if the source is not one folder.
 std::string content_of_folder(const Source& source) {
   if (!is_one_folder(source)) return {};
   const std::vector<std::string> names = source.store->list(source.paths.front());

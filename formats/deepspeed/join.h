@@ -68,11 +68,13 @@ bool holds_rules(const ModelStates& model);
 /// They are joined by the rules of rank 0's universal_checkpoint_info, if there are several. A parameter's states
 /// follow its rule, and an alias that of its parameter. Buffers count as equal (a warning names them). Shared layers
 /// of several stages are replicas. The chunks of `catalog` are rebuilt; data-parallel rank D of model-parallel rank M
-/// becomes rank D * ranks + M. \pre `ranks` is not empty, its number is a multiple of `tensor_ranks`; the only other
-/// tensors in `catalog` are those of the objects' trees, in one chunk each \throws Error kUnsupported  there are no
-/// such rules, or JoinRules refuses them; ranks of a stage have different
+/// becomes rank D * ranks + M.
+///
+/// \pre `ranks` is not empty, its number is a multiple of `tensor_ranks`; the only other tensors in `catalog` are those
+///   of the objects' trees, in one chunk each
+/// \throws Error kUnsupported  there are no such rules, or JoinRules refuses them; ranks of a stage have different
 ///   names, or stages have the same ones.
-/// \throws Error kCorruption   shapes do not fit together (kind shape_mismatch).
+/// \throws Error kCorruption  shapes do not fit together (kind shape_mismatch).
 void join_model_ranks(Catalog& catalog, const std::vector<RankEntries>& ranks, std::size_t tensor_ranks);
 
 }  // namespace shard::deepspeed

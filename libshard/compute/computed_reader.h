@@ -21,9 +21,10 @@ namespace shard {
 class ComputedReader final : public Reader {
  public:
   /// The tensors of the first reader that are not dropped, as they are, and those of the formulas. The files of the
-  /// other readers follow those of the first; one that lists no files reads those of the reader before it. \pre there
-  /// is one \throws Error kCorruption       a name occurs twice; the computed tensors are out of proportion to the
-  /// files \throws Error kUnsupported      ranks have different values of an operand
+  /// other readers follow those of the first; one that lists no files reads those of the reader before it.
+  /// \pre there is a reader
+  /// \throws Error kCorruption  a name occurs twice; the computed tensors are out of proportion to the files
+  /// \throws Error kUnsupported  ranks have different values of an operand
   ComputedReader(std::vector<std::unique_ptr<Reader>> readers, Computation computation);
 
   const std::vector<Formula>& formulas() const { return formulas_; }

@@ -71,7 +71,8 @@ struct FormulaDraft {
   Error unsupported(std::string_view what) const;
   /// \param reason  empty: none
   void refuse_if(const std::string& reason) const;
-  /// \throws Error kCorruption  there is no such tensor \param what  "its scales are"
+  /// \param what  the tensor and a verb for the message: "its scales are"
+  /// \throws Error kCorruption  there is no such tensor
   void need(std::uint32_t tensor, std::string_view what) const;
   /// \throws Error kCorruption  the tensor has a different number of elements
   void check_count(std::uint32_t tensor, std::int64_t wanted) const;

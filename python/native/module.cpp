@@ -524,7 +524,8 @@ nb::list warnings(const Checkpoint& checkpoint) {
 
 void define(nb::module_& native) {
   using nb::arg;
-  nb::set_leak_warnings(false);  // Threads and worker processes may end while they have a checkpoint, which is no leak.
+  // A process may end while one of its threads still has an open checkpoint. That is not a leak.
+  nb::set_leak_warnings(false);
   translate_errors();
   nb::class_<Checkpoint>(native, "Checkpoint")
       .def_prop_ro("format", [](const Checkpoint& self) { return str(self.catalog().format); })
