@@ -14,6 +14,7 @@
 #include "libshard/exec/piece_reader.h"
 #include "libshard/exec/runs.h"
 #include "libshard/exec/store_copies.h"
+#include "libshard/exec/streamed_tiles.h"
 #include "libshard/exec/strided_copy.h"
 #include "libshard/exec/tile_boxes.h"
 #include "libshard/exec/tile_work.h"
@@ -378,9 +379,10 @@ std::unique_ptr<StorageChecksums> execute(const Plan& plan, const Catalog& sourc
     has_device ? execute_on_device(work, feed) : execute_feed(work, feed);
     return checksums;
   }
-  const auto count = static_cast<std::size_t>(tiles.end - tiles.begin);
-  for_each_index(count, options.threads, options.stop, [&]() -> IndexWorker {
-    return [worker = std::make_shared<Worker>(work), begin = tiles.begin](std::size_t number) {
+  const std::vector<std::uint8_t> streamed = stream_tiles(work, tiles);
+  for_each_index(streamed.size(), options.threads, options.stop, [&]() -> IndexWorker {
+    return [&, worker = std::make_shared<Worker>(work), begin = tiles.begin](std::size_t number) {
+      if (streamed[number] != 0) return;
       const std::int64_t tile = begin + static_cast<std::int64_t>(number);
       if (!worker->keeps(tile)) worker->copy_tile(tile);
     };

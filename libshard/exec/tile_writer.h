@@ -41,13 +41,14 @@ class TileWriter {
   /// The address in the target's memory for the elements of such a box, if the target keeps them packed in the box's
   /// order and no other step needs them. Otherwise null. If the result is not null, the box counts as written.
   std::byte* find_in_memory(const Unit& unit, const Piece& piece, const BufferBox& box, DType held);
+  /// Writes bytes at an offset of a storage, which is part of a tile.
+  void put(std::uint32_t storage, std::int64_t offset, const std::byte* data, std::int64_t bytes, TileRecord& record);
   /// Call it after the boxes of a tile.
   void flush();
 
  private:
   void put_cast(const Unit& unit, std::uint32_t storage, std::int64_t offset, const std::byte* data,
                 std::int64_t elements, std::span<std::byte> staging, TileRecord& record);
-  void put(std::uint32_t storage, std::int64_t offset, const std::byte* data, std::int64_t bytes, TileRecord& record);
   void put_framed(std::uint32_t storage, std::span<const std::byte> bytes, TileRecord& record);
 
   const TileWork& work_;

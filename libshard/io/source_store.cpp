@@ -4,6 +4,10 @@
 
 namespace shard {
 
+void RandomReader::stream(std::int64_t, std::int64_t, const ByteTaker&) const {
+  throw Error(ErrorCode::kUnsupported, "cannot pass on bytes as they arrive").in_file(name_);
+}
+
 Error file_too_short(const std::string& name, std::int64_t have, std::int64_t need) {
   return Error(ErrorCode::kCorruption,
                fmt::format("the file ends at byte {}, but bytes up to {} are needed", have, need))

@@ -24,6 +24,14 @@ class StoppableReader final : public ForwardingReader {
     file_->read_many(ranges);
     for (const RangedRead& range : ranges) counted_ += std::ssize(range.out);
   }
+  int streams_at_once() const override { return file_->streams_at_once(); }
+  void stream(std::int64_t offset_bytes, std::int64_t bytes, const ByteTaker& take) const override {
+    file_->stream(offset_bytes, bytes, [&](std::span<const std::byte> arrived) {
+      check();
+      take(arrived);
+      counted_ += std::ssize(arrived);
+    });
+  }
 
  private:
   void check() const {

@@ -50,6 +50,10 @@ class SharedFile final : public ForwardingReader {
   std::span<const std::byte> in_memory(std::int64_t offset_bytes, std::size_t bytes) const override {
     return file_->in_memory(offset_bytes, bytes);
   }
+  int streams_at_once() const override { return file_->streams_at_once(); }
+  void stream(std::int64_t offset_bytes, std::int64_t bytes, const ByteTaker& take) const override {
+    file_->stream(offset_bytes, bytes, take);
+  }
 };
 
 /// A file whose first and last bytes are in memory from the start.

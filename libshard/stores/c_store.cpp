@@ -1,5 +1,7 @@
 #include "libshard/stores/c_store.h"
 
+#include <exception>
+
 #include "libshard/stores/url_store.h"
 
 namespace shard {
@@ -66,7 +68,8 @@ bool serve_open(void* store, ConstBytes path, CFile* made, const ErrorSink* erro
   return put_error(errors, [&] {
     std::unique_ptr<RandomReader> file = store_at(store).open(text_of(path));
     const CFileStatus status = plain_status(FileKind::kFile, file->size(), file->identity());
-    *made = {file.release(), status};
+    const int streams = file->streams_at_once();
+    *made = {file.release(), status, streams};
   });
 }
 
@@ -77,6 +80,16 @@ bool serve_read(void* file, const CRange* ranges, std::size_t count, const Error
       reads.push_back({range.offset_bytes, {range.out.data, range.out.count}});
     }
     reader_at(file).read_many(reads);
+  });
+}
+
+bool serve_stream(void* file, std::int64_t offset_bytes, std::int64_t bytes, const CTaker* taker,
+                  const ErrorSink* errors) {
+  return put_error(errors, [&] {
+    reader_at(file).stream(offset_bytes, bytes, [&](std::span<const std::byte> arrived) {
+      const bool goes_on = taker->take(taker->place, {arrived.data(), arrived.size()});
+      if (!goes_on) throw Error(ErrorCode::kInterrupted, "the reader ended the stream");
+    });
   });
 }
 
@@ -99,12 +112,30 @@ constexpr StoreFunctions kServed{.status = serve_status,
                                  .list = serve_list,
                                  .open = serve_open,
                                  .read = serve_read,
+                                 .stream = serve_stream,
                                  .expect_read = serve_expect_read,
                                  .ask = serve_ask,
                                  .destroy_file = serve_destroy<RandomReader>,
                                  .destroy_store = serve_destroy<UrlFiles>};
 
 // ---- The program's side.
+
+/// A taker of the program, whose exceptions must not pass through the plug-in.
+struct Taking {
+  const ByteTaker& take;
+  std::exception_ptr failure{};
+
+  static bool take_bytes(void* place, ConstBytes bytes) noexcept {
+    Taking& taking = *static_cast<Taking*>(place);
+    try {
+      taking.take({bytes.data, bytes.count});
+      return true;
+    } catch (...) {
+      taking.failure = std::current_exception();
+      return false;
+    }
+  }
+};
 
 class ImportedFile final : public RandomReader {
  public:
@@ -122,6 +153,17 @@ class ImportedFile final : public RandomReader {
     plain.reserve(ranges.size());
     for (const RangedRead& range : ranges) plain.push_back({range.offset_bytes, {range.out.data(), range.out.size()}});
     call(functions_.read, plain_.file, plain.data(), plain.size());
+  }
+  int streams_at_once() const override { return plain_.streams_at_once; }
+  void stream(std::int64_t offset_bytes, std::int64_t bytes, const ByteTaker& take) const override {
+    Taking taking{take};
+    const CTaker taker{&taking, Taking::take_bytes};
+    try {
+      call(functions_.stream, plain_.file, offset_bytes, bytes, &taker);
+    } catch (...) {
+      if (taking.failure) std::rethrow_exception(taking.failure);
+      throw;
+    }
   }
   void expect_read(std::int64_t offset_bytes, std::int64_t bytes) const override {
     functions_.expect_read(plain_.file, offset_bytes, bytes);

@@ -26,11 +26,17 @@ struct CFileStatus {
 struct CFile {
   void* file;
   CFileStatus status;
+  int streams_at_once;
 };
 
 struct CRange {
   std::int64_t offset_bytes;
   MutableBytes out;
+};
+
+struct CTaker {
+  void* place;
+  bool (*take)(void* place, ConstBytes bytes);  ///< False: the stream should end. Throws nothing.
 };
 
 /// The operations of source_store.h and object_store.h, with their preconditions, errors and threads. They return false
@@ -41,6 +47,8 @@ struct StoreFunctions {
   bool (*list)(void* store, ConstBytes folder, const ByteSink* names, const ErrorSink* errors);
   bool (*open)(void* store, ConstBytes path, CFile* made, const ErrorSink* errors);
   bool (*read)(void* file, const CRange* ranges, std::size_t count, const ErrorSink* errors);
+  bool (*stream)(void* file, std::int64_t offset_bytes, std::int64_t bytes, const CTaker* taker,
+                 const ErrorSink* errors);
   void (*expect_read)(void* file, std::int64_t offset_bytes, std::int64_t bytes);
   /// `request` is the text of an ObjectRequest without its body; `answer` receives that of an ObjectAnswer.
   bool (*ask)(void* store, ConstBytes request, ConstBytes body, const ByteSink* answer, const ErrorSink* errors);

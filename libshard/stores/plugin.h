@@ -28,7 +28,7 @@ Bytes to_bytes(const StoreRequest& request);
 StoreRequest to_store_request(std::span<const std::byte> bytes);
 
 /// The name of the entry; its number changes with CStore, StoreListener, and the bytes of a request and of an error.
-inline constexpr char kStorePluginEntry[] = "shard_make_store_3";
+inline constexpr char kStorePluginEntry[] = "shard_make_store_4";
 /// Creates the store. Returns false on errors. Ownership: the caller's; the listener's place must outlive it.
 using MakeStore = bool (*)(ConstBytes request, const StoreListener* listener, CStore* made, const ErrorSink* errors);
 

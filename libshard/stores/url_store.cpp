@@ -11,7 +11,7 @@
 #include "libshard/ranks/wire.h"
 
 #ifdef SHARD_STORES_INSIDE
-extern "C" bool shard_make_store_3(shard::ConstBytes request, const shard::StoreListener* listener, shard::CStore* made,
+extern "C" bool shard_make_store_4(shard::ConstBytes request, const shard::StoreListener* listener, shard::CStore* made,
                                    const shard::ErrorSink* errors);
 #endif
 
@@ -22,7 +22,7 @@ namespace {
 constexpr std::array<std::string_view, 5> kSchemes{"s3", "gs", "hf", "https", "http"};
 
 #ifdef SHARD_STORES_INSIDE
-MakeStore store_entry(const std::string&) { return shard_make_store_3; }
+MakeStore store_entry(const std::string&) { return shard_make_store_4; }
 #else
 constexpr char kStoresLibrary[] = "libshard_stores.so";
 

@@ -59,6 +59,31 @@ def check_lasting(tool, served):
     assert not list(tool.work.glob(".absent*")), "something was left behind"
 
 
+def check_streams(tool, served):
+    """Bytes that go from an answer straight to a file: a spoiled answer is continued where it broke off; a lasting failure names
+    the tensor and leaves nothing."""
+    bucket, target = pathlib.Path(served.folder) / "s3" / "bucket", "GET /bucket/long.safetensors"
+    write_safetensors(bucket / "long.safetensors", {"a": 9 << 20, "small": 1000, "b": 8 << 20})
+    tool.expect(0, "convert", bucket / "long.safetensors", "-o", "wanted.safetensors")
+    wanted = (tool.work / "wanted.safetensors").read_bytes()
+    command = ("convert", "s3://bucket/long.safetensors", "-o", "long.safetensors", "--connections", 2)
+    served.reset()
+    tool.expect(0, *command)
+    ranges = [line.split("=")[-1].split("-") for line in served.log if line.startswith(target)]
+    assert sum(int(end) - int(begin) > 1 << 20 for begin, end in ranges) == 3, ranges
+    for kind in ("503", "drop", "reset", "cut", "too_long", "other_range"):
+        served.reset(Fault(target, kind, times=2, after=2))
+        tool.expect(0, *command, "--force")
+        assert (tool.work / "long.safetensors").read_bytes() == wanted, kind
+        begins = [line.split("=")[-1].split("-")[0] for line in served.log if line.startswith(target)]
+        assert kind not in ("cut", "reset") or len(set(begins)) == len(begins), f"a range began again: {served.log}"
+    for kind, code, words in (("503", 3, "HTTP 503"), ("403", 3, "refuses access"), ("replaced", 4, "changed while"), ("other_range", 4, "a different range"),
+                              ("cut", 3, "tensor")):
+        served.reset(Fault(target, kind, times=10**6, after=2))
+        tool.expect(code, *command[:3], "absent.safetensors", holds=words)
+        assert not list(tool.work.glob("*absent*")), kind
+
+
 def check_every_request(tool, served):
     """Each request fails once, for good: exit 3 or 4, nothing written; or the request was not needed."""
     served.reset()
@@ -197,7 +222,7 @@ def run(check):
 
 def main():
     # They wait more than they compute, so all run at one time.
-    checks = (check_passing, check_lasting, check_every_request, check_region, check_two_meanings, check_hostile, check_hostile_uploads, check_replaced)
+    checks = (check_passing, check_lasting, check_streams, check_every_request, check_region, check_two_meanings, check_hostile, check_hostile_uploads, check_replaced)
     with concurrent.futures.ProcessPoolExecutor(len(checks)) as pool:
         for done in [pool.submit(run, check) for check in checks]:
             done.result()

@@ -38,8 +38,18 @@ class Place::RangeSink {
  public:
   enum class Problem { kNone, kNoRanges, kOtherRange, kChanged, kTooLong };
 
+  /// Receives bytes and their position in the range.
+  using Take = std::function<void(std::size_t position, std::span<const std::byte> bytes)>;
+
+  RangeSink(const Object& object, bool is_first, std::int64_t offset, std::int64_t bytes, Take take)
+      : object_(object), is_first_(is_first), offset_(offset), bytes_(bytes), take_(std::move(take)) {}
+  /// Fills `out`, whatever it has received before.
   RangeSink(const Object& object, bool is_first, std::int64_t offset, std::span<std::byte> out)
-      : object_(object), is_first_(is_first), offset_(offset), out_(out) {}
+      : RangeSink(object, is_first, offset, std::ssize(out), [out](std::size_t position, auto bytes) {
+          std::memcpy(out.data() + position, bytes.data(), bytes.size());
+        }) {
+    may_repeat_ = true;
+  }
 
   std::size_t done() const { return done_; }
   Problem problem() const { return problem_; }
@@ -52,13 +62,15 @@ class Place::RangeSink {
     problem_ = Problem::kNone;
   }
   std::int64_t begin() const { return offset_ + static_cast<std::int64_t>(done_); }
-  std::int64_t end() const { return offset_ + std::ssize(out_); }
+  std::int64_t end() const { return offset_ + bytes_; }
+  /// Whether another attempt can continue: an answer with too many bytes has passed on those that it should not have.
+  bool may_continue() const { return may_repeat_ || problem_ != Problem::kTooLong; }
 
   bool take(const HttpAnswer& head, std::span<const std::byte> bytes) {
     if (!is_checked_ && !accepts(head)) return false;
     is_checked_ = true;
     if (bytes.size() > wanted_ - done_) return problem_ = Problem::kTooLong, done_ = 0, false;
-    std::memcpy(out_.data() + done_, bytes.data(), bytes.size());
+    take_(done_, bytes);
     done_ += bytes.size();
     return true;
   }
@@ -90,7 +102,9 @@ class Place::RangeSink {
   const Object& object_;
   const bool is_first_;
   const std::int64_t offset_;
-  const std::span<std::byte> out_;
+  const std::int64_t bytes_;
+  const Take take_;
+  bool may_repeat_ = false;  ///< Whether `take_` may receive a position twice.
   std::size_t done_ = 0, wanted_ = 0;
   std::int64_t total_ = 0;
   bool is_checked_ = false;
@@ -212,8 +226,18 @@ void Place::follow(const std::string& key, const HttpRequest& request, const Htt
 
 void Place::read(const Object& object, std::int64_t offset, std::span<std::byte> out) {
   if (out.empty()) return;
-  const std::string url = url_of(object.key);
   RangeSink sink(object, object.bytes < 0, offset, out);
+  fetch(object, sink);
+}
+
+void Place::stream(const Object& object, std::int64_t offset, std::int64_t bytes, const ByteTaker& take) {
+  if (bytes == 0) return;
+  RangeSink sink(object, object.bytes < 0, offset, bytes, [&take](std::size_t, auto arrived) { take(arrived); });
+  fetch(object, sink);
+}
+
+void Place::fetch(const Object& object, RangeSink& sink) {
+  const std::string url = url_of(object.key);
   int redirects = 0;
   bool is_mended = false;
   for (int attempt = 1;;) {
@@ -243,7 +267,7 @@ void Place::read(const Object& object, std::int64_t offset, std::span<std::byte>
     }
     const bool is_short = answer.status == 206 && answer.failure.empty();
     const bool is_wrong = sink.problem() != Problem::kNone;
-    const bool may_pass = answer.may_pass || is_wrong || is_short;
+    const bool may_pass = (answer.may_pass || is_wrong || is_short) && sink.may_continue();
     if (!may_pass || attempt == transport_.limits().attempts) {
       if (!is_wrong) throw failed(answer, url);
       throw Error(ErrorCode::kCorruption, "the server sends a different range from the one requested")

@@ -16,6 +16,7 @@
 
 #include "libshard/core/error.h"
 #include "libshard/core/file_identity.h"
+#include "libshard/io/source_store.h"
 #include "libshard/stores/object_store.h"
 #include "libshard/stores/plugin.h"
 #include "libshard/stores/remote/http.h"
@@ -67,6 +68,8 @@ class Place {
   /// Fills `out` from `offset`, resuming where an answer breaks off.
   /// \throws Error kCorruption  the file changed; kUnsupported  no ranges; kNotFound, kInterrupted
   void read(const Object& object, std::int64_t offset, std::span<std::byte> out);
+  /// Does the same with bytes that are passed on in order as they arrive, and an exception of `take`.
+  void stream(const Object& object, std::int64_t offset, std::int64_t bytes, const ByteTaker& take);
 
   struct Probed {
     Object object;
@@ -118,6 +121,7 @@ class Place {
     std::string origin, target;
   };
   class RangeSink;
+  void fetch(const Object& object, RangeSink& sink);
   HttpRequest ranged(const Object& object, std::int64_t begin, std::int64_t end, const std::optional<Address>& address);
   std::optional<Address> redirect_of(const std::string& key);
   void follow(const std::string& key, const HttpRequest& request, const HttpAnswer& answer);

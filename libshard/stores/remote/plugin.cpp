@@ -15,7 +15,7 @@ std::string process_variable(const std::string& name) {
 }  // namespace
 
 /// Its name is kStorePluginEntry.
-extern "C" bool shard_make_store_3(shard::ConstBytes request, const shard::StoreListener* listener, shard::CStore* made,
+extern "C" bool shard_make_store_4(shard::ConstBytes request, const shard::StoreListener* listener, shard::CStore* made,
                                    const shard::ErrorSink* errors) {
   return shard::put_error(errors, [&] {
     *made = shard::to_c(shard::stores::remote_store(shard::to_store_request({request.data, request.count}), *listener,

@@ -31,6 +31,7 @@ constexpr std::array<std::string_view, 5> kMarkers{".metadata", "model.safetenso
                                                    "pytorch_model.bin"};
 
 struct StoredFile {
+  Place& place;
   Object object;
   FileIdentity identity;
   BlockCache::FilePtr content;
@@ -191,13 +192,13 @@ class PlaceFiles {
   StoredPtr add(Object object, std::int64_t limit) {
     if (const auto known = files_.find(object.key); known != files_.end()) return known->second;
     if (object.head_bytes == 0) object.head_bytes = object.bytes <= limit ? object.bytes : kHeadBytes;
-    const auto file = std::make_shared<StoredFile>();
+    const auto file = std::make_shared<StoredFile>(StoredFile{*place_, {}, {}, {}});
     file->identity = identity_of(place_->url_of(object.key), object);
     file->object = std::move(object);
     file->content = std::make_shared<BlockCache::File>(
         BlockCache::File{file->object.bytes, file->object.head_bytes,
-                         [place = place_.get(), whole = file.get()](std::int64_t offset, std::span<std::byte> out) {
-                           place->read(whole->object, offset, out);
+                         [whole = file.get()](std::int64_t offset, std::span<std::byte> out) {
+                           whole->place.read(whole->object, offset, out);
                          }});
     return files_[file->object.key] = file;
   }
@@ -286,7 +287,8 @@ class PlaceFiles {
 
 class RemoteReader final : public RandomReader {
  public:
-  RemoteReader(StoredPtr file, BlockCache& cache, const std::string& path) : file_(std::move(file)), cache_(cache) {
+  RemoteReader(StoredPtr file, BlockCache& cache, int connections, const std::string& path)
+      : file_(std::move(file)), cache_(cache), connections_(connections) {
     name_ = path;
   }
 
@@ -305,12 +307,18 @@ class RemoteReader final : public RandomReader {
     if (offset_bytes >= size()) return;
     cache_.expect_read(file_->content, offset_bytes, offset_bytes + std::min(bytes, size() - offset_bytes));
   }
+  int streams_at_once() const override { return connections_; }
+  void stream(std::int64_t offset_bytes, std::int64_t bytes, const ByteTaker& take) const override {
+    if (bytes > size() - offset_bytes) throw file_too_short(name_, size(), offset_bytes + bytes);
+    file_->place.stream(file_->object, offset_bytes, bytes, take);
+  }
   std::int64_t size() const override { return file_->object.bytes; }
   FileIdentity identity() const override { return file_->identity; }
 
  private:
   const StoredPtr file_;
   BlockCache& cache_;
+  const int connections_;
 };
 
 class RemoteStore final : public UrlFiles {
@@ -353,7 +361,7 @@ class RemoteStore final : public UrlFiles {
           .of_kind(FindingKind::kMissingFile);
     }
     files.read_heads_after(key);
-    return std::make_unique<RemoteReader>(found.file, cache_, path);
+    return std::make_unique<RemoteReader>(found.file, cache_, request_.connections, path);
   }
 
   ObjectAnswer ask(const ObjectRequest& request) const override {
