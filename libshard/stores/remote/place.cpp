@@ -43,7 +43,7 @@ class Place::RangeSink {
 
   RangeSink(const Object& object, bool is_first, std::int64_t offset, std::int64_t bytes, Take take)
       : object_(object), is_first_(is_first), offset_(offset), bytes_(bytes), take_(std::move(take)) {}
-  /// Fills `out`, whatever it has received before.
+  /// Fills `out`, also again from its begin.
   RangeSink(const Object& object, bool is_first, std::int64_t offset, std::span<std::byte> out)
       : RangeSink(object, is_first, offset, std::ssize(out), [out](std::size_t position, auto bytes) {
           std::memcpy(out.data() + position, bytes.data(), bytes.size());
