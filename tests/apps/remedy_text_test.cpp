@@ -135,10 +135,15 @@ TEST(RemedyText, AlternativesOfOneOptionAreALineEach) {
             "shardctl inspect c --from dcp, or shardctl inspect c --from dcp-hf");
 }
 
+TEST(RemedyText, AFormatReplacesTheGivenOne) {
+  EXPECT_EQ(hint_text(failure().suggest(Remedy::kWriteAs, "dcp"), of_line({"convert", "c", "--to", "deepspeed"})),
+            "shardctl convert c --to dcp");
+}
+
 TEST(RemedyText, OtherAlternativesAreSaid) {
-  const Error error = failure().suggest(Remedy::kDropObjects).suggest(Remedy::kWriteAs, "torch");
+  const Error error = failure().suggest(Remedy::kWriteAs, "dcp").suggest(Remedy::kSpreadFiles);
   EXPECT_EQ(hint_text(error, of_line({"gather", "c", "-o", "x"})),
-            "add --objects drop to skip them, or add --to torch");
+            "add --to dcp, or spread the tensors over several files with --shards or --max-shard-size");
 }
 
 TEST(RemedyText, TheLayoutOfTheSourceIsGathersWhereLayoutIsTheTargets) {

@@ -57,5 +57,14 @@ expect 8 convert "$saves/stage1.safetensors" -o none --to deepspeed
 holds err "needs a deepspeed source"
 expect 8 gather "$saves/stage1" -o none --to deepspeed
 holds err "gather cannot write deepspeed"
+# Saves with experts or a pipeline can only become a different format.
+for save in experts_stage2 pipeline_stage1; do
+  expect 8 reshard "$saves/$save" -o none --ranks 2
+  holds err "hint: shardctl reshard $saves/$save -o none --ranks 2 --to dcp"
+  expect 8 convert "$saves/$save" --to deepspeed-universal -o none
+  holds err "hint: shardctl convert $saves/$save -o none --to dcp"
+  expect 0 reshard "$saves/$save" -o "dcp-$save" --ranks 2 --to dcp
+  expect 0 diff "$saves/$save" "dcp-$save"
+done
 expect 2 reshard "$saves/stage1" -o none --shards 2
 [ ! -e none ] || fail "something was written"

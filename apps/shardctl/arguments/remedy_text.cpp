@@ -41,6 +41,8 @@ std::string option_of(const Suggestion& suggestion) {
       return argument.empty() ? std::string() : exclude_option(suggestion);
     case Remedy::kReadAs:
       return argument.empty() ? std::string() : "--from " + argument;
+    case Remedy::kWriteAs:
+      return argument.empty() ? std::string() : "--to " + argument;
     case Remedy::kDequantize:
       return "--dequantize";
     case Remedy::kReadCopies:

@@ -196,7 +196,7 @@ std::string find_change(const CopyRequest& request) {
 
 /// Opens the source again, with everything in its files, and computes the output of `format`.
 /// \throws Error kUnsupported  the source has a different format; an option restricts or changes the content, or
-///   requests a layout other than --ranks; or the verb does not support this.
+///   requests a layout other than --ranks; the verb or the format does not support this.
 Rewrite open_rewrite(const Session& session, const CopyRequest& request, const Format& format,
                      const OpenSource& source) {
   const std::string_view name = format.traits.name;
@@ -219,7 +219,13 @@ Rewrite open_rewrite(const Session& session, const CopyRequest& request, const F
   OpenOptions how;
   how.opaque_globals = request.read.opaque_globals;
   how.ranks_expected = request.read.ranks_expected;
-  return format.rewrite(opened, how, {.ranks = request.write.layout.ranks});
+  try {
+    return format.rewrite(opened, how, {.ranks = request.write.layout.ranks});
+  } catch (const Error& error) {
+    // The source was readable, so only this form of its output is unsupported.
+    if (error.code() != ErrorCode::kUnsupported || !error.hint().empty() || !error.suggestions().empty()) throw;
+    throw Error(error).suggest(Remedy::kWriteAs, "dcp");
+  }
 }
 
 /// The objects of a run. The job borrows those that it does not own.
