@@ -237,6 +237,13 @@ TEST_F(CommandLine, ReadsTheEnvironment) {
   EXPECT_TRUE(common.quiet);
 }
 
+TEST_F(CommandLine, EachLineOfAVariableIsAValueOfARepeatableOption) {
+  world.env = {{"SHARDCTL_EXCLUDE", "a b\nc,d\n"}, {"SHARDCTL_LOG_FILE", "a\nb"}};
+  const Request request = parse({"inspect", "a"});
+  EXPECT_EQ(request.select.exclude, (std::vector<std::string>{"a b", "c,d"}));
+  EXPECT_EQ(common.log_file, "a\nb");
+}
+
 TEST_F(CommandLine, AVersionInTheEnvironmentIsNotARequestForIt) {
   world.env = {{"SHARDCTL_VERSION", "0.1.0"}};
   EXPECT_FALSE(parse({"inspect", "a"}).version);

@@ -77,6 +77,17 @@ std::string environment_name(std::string_view option) {
   return name;
 }
 
+/// The values in an environment variable of an option: its lines, if the option may be repeated.
+std::vector<std::string> values_in(const std::string& variable, const CLI::Option& option) {
+  if (option.get_multi_option_policy() != CLI::MultiOptionPolicy::TakeAll) return {variable};
+  std::vector<std::string> values;
+  std::istringstream lines(variable);
+  for (std::string line; std::getline(lines, line);) {
+    if (!line.empty()) values.push_back(line);
+  }
+  return values;
+}
+
 /// Fills the options of `app` that have no value yet from SHARDCTL_* variables. Skips --help and --version, because
 /// build scripts may well set SHARDCTL_VERSION to a version. If the command line gives a layout, the environment's
 /// layout is ignored.
@@ -90,7 +101,7 @@ void apply_environment(CLI::App& app, Session& session) {
     const bool hidden = fixed && chooses_layout(*option);
     if (option->count() > 0 || !value || value->empty() || hidden) continue;
     try {
-      set(*option, {*value}, name, session.command);
+      set(*option, values_in(*value, *option), name, session.command);
     } catch (const Error& error) {
       throw Error(error).because(fmt::format("{} sets it", name));
     }

@@ -148,7 +148,8 @@ std::vector<ExitCode> exit_codes(const Verb* verb) {
 }
 
 std::string_view environment_help() {
-  return "Any option can be set in the environment: SHARDCTL_MAX_MEMORY=1GiB is --max-memory 1GiB.";
+  return "Any option can be set in the environment: SHARDCTL_MAX_MEMORY=1GiB is --max-memory 1GiB.\n"
+         "A repeatable option has a value per line: SHARDCTL_EXCLUDE=$'a\\nb' is --exclude a --exclude b.";
 }
 
 std::string short_help() {

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 
+#include "apps/shardctl/request/command_text.h"
 #include "apps/shardctl/session/ranks.h"
 #include "formats/parts/hf_index/folder_names.h"
 #include "libshard/catalog/selection/glob.h"
@@ -54,13 +55,6 @@ std::string nearest_name(const std::string& glob, const std::vector<const Catalo
   return nearest(glob, names);
 }
 
-bool matches_any(const std::string& glob, const std::vector<const Catalog*>& catalogs) {
-  const GlobSet globs({glob});
-  std::vector<bool> used(1);
-  for (const Catalog* catalog : catalogs) note_used(globs, *catalog, used);
-  return used.front();
-}
-
 /// Replaces "{0..31}" and "{a,b}", which are no globs here, by "*". The text of inspect folds layers in this form.
 std::string without_braces(std::string glob) {
   for (std::size_t open = glob.find('{'); open != std::string::npos; open = glob.find('{', open)) {
@@ -69,6 +63,33 @@ std::string without_braces(std::string glob) {
     glob.replace(open, close - open + 1, "*");
   }
   return glob;
+}
+
+/// The first glob that matches no tensor or object.
+std::optional<std::string> first_unused(const std::vector<std::string>& globs,
+                                        const std::vector<const Catalog*>& catalogs) {
+  if (globs.empty()) return std::nullopt;
+  const GlobSet set(globs);
+  std::vector<bool> used(globs.size());
+  for (const Catalog* catalog : catalogs) note_used(set, *catalog, used);
+  const auto unused = std::ranges::find(used, false);
+  if (unused == used.end()) return std::nullopt;
+  return globs[static_cast<std::size_t>(unused - used.begin())];
+}
+
+bool matches_any(const std::string& glob, const std::vector<const Catalog*>& catalogs) {
+  return !first_unused({glob}, catalogs);
+}
+
+/// Advice to give an option once for each of the globs that `list` separates by commas.
+std::string one_each(std::string_view option, std::string_view list) {
+  std::string words;
+  while (!list.empty()) {
+    const std::string_view glob = list.substr(0, list.find(','));
+    if (!glob.empty()) words += fmt::format(" {} {}", option, shell_quoted(std::string(glob)));
+    list.remove_prefix(std::min(glob.size() + 1, list.size()));
+  }
+  return "give each glob separately:" + words;
 }
 
 /// Checks --ranks-expected for every format. Readers find missing ranks.
@@ -165,7 +186,7 @@ void warn_of_source(const Session& session, const OpenSource& source) {
 }
 
 Selection choose(const Catalog& catalog, const SelectionOptions& options) {
-  check_include({&catalog}, options);
+  check_globs({&catalog}, options);
   return choose_unchecked(catalog, options);
 }
 
@@ -173,21 +194,24 @@ Selection choose_unchecked(const Catalog& catalog, const SelectionOptions& optio
   return chooses_all(options) ? everything(catalog, options.keep_objects) : select(catalog, options);
 }
 
-void check_include(const std::vector<const Catalog*>& catalogs, const SelectionOptions& options) {
-  if (options.include.empty()) return;
-  const GlobSet globs(options.include);
-  std::vector<bool> used(options.include.size());
-  for (const Catalog* catalog : catalogs) note_used(globs, *catalog, used);
-  const auto unused = std::ranges::find(used, false);
-  if (unused == used.end()) return;
-  const std::string& glob = options.include[static_cast<std::size_t>(unused - used.begin())];
-  Error error = usage(fmt::format("--include '{}' matches no tensor or object", glob));
-  std::string near = nearest_name(glob, catalogs);
-  for (const std::string& similar : {crossing_dots(glob), without_braces(glob)}) {
-    if (matches_any(similar, catalogs)) near = similar;
+void check_globs(const std::vector<const Catalog*>& catalogs, const SelectionOptions& options) {
+  if (const auto unused = first_unused(options.include, catalogs)) {
+    Error error = usage(fmt::format("--include '{}' matches no tensor or object", *unused));
+    if (unused->find(',') != std::string::npos) throw error.hint(one_each("--include", *unused));
+    std::string near = nearest_name(*unused, catalogs);
+    for (const std::string& similar : {crossing_dots(*unused), without_braces(*unused)}) {
+      if (matches_any(similar, catalogs)) near = similar;
+    }
+    throw near.empty() ? error.hint("list the names with 'shardctl inspect'; '**' crosses dots, '*' does not")
+                       : error.hint(fmt::format("did you mean '{}'?", near));
   }
-  throw near.empty() ? error.hint("list the names with 'shardctl inspect'; '**' crosses dots, '*' does not")
-                     : error.hint(fmt::format("did you mean '{}'?", near));
+  std::vector<std::string> lists = options.exclude;  // Other globs may exclude nothing.
+  std::erase_if(lists, [](const std::string& glob) { return glob.find(',') == std::string::npos; });
+  if (const auto unused = first_unused(lists, catalogs)) {
+    throw usage(fmt::format("--exclude '{}' matches no tensor or object", *unused))
+        .because("a comma does not separate globs")
+        .hint(one_each("--exclude", *unused));
+  }
 }
 
 std::vector<std::uint32_t> source_indices(std::span<const SelectedTensor> tensors) {

@@ -60,13 +60,14 @@ void check_operands(const Session& session, const ComputedReader& reader);
 void warn_of_source(const Session& session, const OpenSource& source);
 
 /// The selection of `options`, or everything unchanged if they select nothing in particular (names may then repeat).
-/// \throws Error kInvalidArgument  an --include that matches nothing, with the most similar name.
+/// \throws Error kInvalidArgument  see check_globs.
 Selection choose(const Catalog& catalog, const SelectionOptions& options);
-/// The same, but an --include may match nothing.
+/// The same, but a glob may match nothing.
 Selection choose_unchecked(const Catalog& catalog, const SelectionOptions& options);
 
-/// \throws Error kInvalidArgument  a glob in `include` matches nothing in the catalogs, with the most similar name.
-void check_include(const std::vector<const Catalog*>& catalogs, const SelectionOptions& options);
+/// \throws Error kInvalidArgument  a glob matches nothing in the catalogs: one in `include`, with the most similar name,
+///   or one in `exclude` with a comma, which is a list of globs by mistake.
+void check_globs(const std::vector<const Catalog*>& catalogs, const SelectionOptions& options);
 
 /// Indices of the selected tensors in the source, for Reader::locate.
 std::vector<std::uint32_t> source_indices(std::span<const SelectedTensor> tensors);

@@ -443,7 +443,7 @@ Work prepare(const Session& session, const CopyRequest& request, const CopyVerb&
   }
   refuse_kept_items(source, request.select, work.traits.name);
   // Needs loaded objects, because --include may name a leaf of an object.
-  check_include({&source}, request.select);
+  check_globs({&source}, request.select);
   Selection selection = select(source, request.select);
   std::erase_if(selection.tensors, [&](const auto& tensor) { return source.tensors[tensor.source].damaged; });
   if (verb.adjust) verb.adjust(work.source, selection);

@@ -87,7 +87,7 @@ void open_sides(Session& session, const Request& request, Side& a, Side& b, Log&
     a.source.reader->load_objects();
     b.source.reader->load_objects();
   }
-  check_include({&a.catalog(), &b.catalog()}, request.select);
+  check_globs({&a.catalog(), &b.catalog()}, request.select);
   const bool all = request.select.include.empty();
   const SelectionOptions for_a = options_for(request.select, request.diff.names_a, a.catalog(), b.catalog());
   const SelectionOptions for_b = options_for(request.select, request.diff.names_b, b.catalog(), a.catalog());

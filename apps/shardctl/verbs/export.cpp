@@ -191,7 +191,7 @@ std::string adapter_line(const std::vector<std::string>& arguments, const Catalo
 }
 
 ModelPart Export::find_part(const Catalog& catalog) {
-  check_include({&catalog}, request_.exporting.names);
+  check_globs({&catalog}, request_.exporting.names);
   const std::string& label = export_.source().label;
   try {
     ModelPart part = export_.find_part(catalog);

@@ -92,7 +92,7 @@ int check_map_on(Session& session, ReadRequest read, const SelectionOptions& sel
   const ModelMap map = choose_map(source_place(session), name, read.numbers, source, MapUse::kUndo, ranks_of(source));
   const UndoneMap undone = undo_on(session, source, map, name);
   const Catalog logical = undone.make_catalog(source.catalog());
-  check_include({&source.catalog(), &logical}, select);
+  check_globs({&source.catalog(), &logical}, select);
   std::vector<std::string> unmatched = undone.left_out();
   std::erase_if(unmatched, std::not_fn(name_filter(select)));
   print_check(session, name, undone, unmatched, std::ssize(source.catalog().tensors), logical.tensors.size());

@@ -367,7 +367,7 @@ void choose_findings(const Session& session, const Request& request, const Reade
   if (reader == nullptr || (select.include.empty() && select.exclude.empty())) return;
   const Catalog& catalog = reader->catalog();
   // A name may be missing in a damaged checkpoint. Names of computed weights are not in the catalog.
-  if (is_rank_zero(session) && !found.has_errors() && !request.read.dequantize) check_include({&catalog}, select);
+  if (is_rank_zero(session) && !found.has_errors() && !request.read.dequantize) check_globs({&catalog}, select);
   found.choose(chosen_names(catalog, name_filter(select)));
 }
 
