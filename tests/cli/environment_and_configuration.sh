@@ -12,5 +12,12 @@ SHARDCTL_RANKS=3 expect 0 split m.safetensors -o four --config shardctl.toml --r
 [ -e four/__3_0.distcp ] || fail "the command line's ranks"
 SHARDCTL_RANKS=three expect 2 split m.safetensors -o none
 holds err SHARDCTL_RANKS
+SHARDCTL_EXCLUDE=$'w\nother' expect 0 inspect m.safetensors
+lacks out "w	"
+SHARDCTL_EXCLUDE=w,b expect 2 inspect m.safetensors
+holds err "SHARDCTL_EXCLUDE sets --exclude"
+SHARDCTL_RANK=5 SHARDCTL_WORLD_SIZE=2 expect 2 inspect m.safetensors
+holds err "rank 5 of 2 ranks does not exist"
+holds err "SHARDCTL_RANK sets --rank; SHARDCTL_WORLD_SIZE sets --world-size"
 SHARDCTL_JSON=1 expect 3 inspect absent
 holds out shardctl.error/1

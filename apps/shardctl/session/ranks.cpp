@@ -31,9 +31,18 @@ std::string common_arguments(const std::vector<std::string>& arguments) {
   return text;
 }
 
+/// The options of `run` that describe this rank, with their values.
+std::string rank_options(const RunRequest& run) {
+  std::vector<std::string> given;
+  if (run.rank) given.push_back(fmt::format("--rank is {}", *run.rank));
+  if (run.world_size) given.push_back(fmt::format("--world-size is {}", *run.world_size));
+  if (!run.rdzv.empty()) given.push_back(fmt::format("--rdzv is {}", run.rdzv));
+  return fmt::format("{}", fmt::join(given, ", "));
+}
+
 }  // namespace
 
-Launch launch_of(const Session& session, const RunRequest& run) {
+Launch launch_of(const Session& session, const RunRequest& run) try {
   LaunchOptions wanted;
   wanted.launcher = run.launcher;
   wanted.rank = run.rank;
@@ -41,6 +50,9 @@ Launch launch_of(const Session& session, const RunRequest& run) {
   wanted.rdzv = run.rdzv;
   return detect_launch(
       wanted, [&](std::string_view name) { return session.env ? session.env(std::string(name)) : std::nullopt; });
+} catch (const Error& error) {
+  if (!error.why().empty()) throw;
+  throw Error(error).because(rank_options(run));
 }
 
 std::chrono::milliseconds timeout_of(const RunRequest& run) {
