@@ -170,8 +170,17 @@ class Dequantize(ProgramTest):
             found = self.json("verify", "some.safetensors", "--against", "model", *selected, code=1)
             self.assertEqual(("gap", "l0.w.weight") in {(each["kind"], each["tensor"]) for each in found["findings"]}, not selected)
             self.assertEqual(found["packed_again"]["modules"], 1 if selected else 2)
-        self.assertIn("some.safetensors: cannot pack again: no weight is quantized",
-                      self.run_it("verify", "plain.safetensors", "--against", "some.safetensors", code=8).stderr)
+        refused = self.run_it("verify", "plain.safetensors", "--against", "some.safetensors", code=8).stderr
+        self.assertIn("some.safetensors: cannot pack again: no weight is quantized", refused)
+        self.assertIn("hint: shardctl diff plain.safetensors some.safetensors", refused)
+        self.run_it("convert", "plain.safetensors", "-o", "hashed", "--to", "dcp", "--checksum", "xxh3", "-q")
+        self.assertIn("--against hashed/shardctl.manifest.json",
+                      self.run_it("verify", "plain.safetensors", "--against", "hashed", code=8).stderr)
+        (self.dir / "folder").mkdir()
+        (self.dir / "folder/notes").write_text("no manifest")
+        for unknown in "folder", "folder/notes":
+            self.assertIn("hint: --against takes a manifest or a quantized checkpoint",
+                          self.run_it("verify", "plain.safetensors", "--against", unknown, code=4).stderr)
         self.run_it("verify", "plain.safetensors", "--against", "absent.safetensors", code=3)
 
     def test_trained_quantized_releases_come_back_whole(self):

@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <functional>
 #include <map>
 #include <optional>
 #include <set>
@@ -26,21 +25,16 @@
 #include "apps/shardctl/target/conversion_warnings.h"
 #include "apps/shardctl/text/text_sink.h"
 #include "apps/shardctl/text/units.h"
+#include "apps/shardctl/verbs/computed_weights.h"
 #include "apps/shardctl/verbs/verbs.h"
 #include "formats/megatron_tracker.h"
 #include "formats/open/placeholder_file.h"
-#include "formats/registry.h"
 #include "formats/torch/check_saved.h"
-#include "libshard/compute/computed_reader.h"
 #include "libshard/compute/pack_again.h"
-#include "libshard/core/box.h"
-#include "libshard/core/checked.h"
 #include "libshard/core/error.h"
 #include "libshard/core/json_writer.h"
-#include "libshard/core/parallel.h"
 #include "libshard/core/short_text.h"
 #include "libshard/core/suffixes.h"
-#include "libshard/exec/tensor_reader.h"
 #include "libshard/io/paths.h"
 #include "libshard/manifest/integrity.h"
 #include "libshard/manifest/manifest.h"
@@ -371,136 +365,6 @@ void choose_findings(const Session& session, const Request& request, const Reade
   found.choose(chosen_names(catalog, name_filter(select)));
 }
 
-// ---- Weights that are computed.
-
-/// Whether --against names a checkpoint, and not a manifest.
-bool is_checkpoint(const SourceStore& store, const std::string& path) {
-  if (path.empty()) return false;
-  return path.ends_with(".index.json") || !format_of_suffix(path).empty() || store.is_folder(path);
-}
-
-/// Runs `work` for this rank's share of `count` indices, on its threads. A failure of the source is a finding.
-void for_own_share(const Session& session, std::size_t count, VerifyFindings& found, const std::stop_token& stop,
-                   const std::function<void(std::size_t)>& work) {
-  const auto rank = static_cast<std::size_t>(session.group->rank()),
-             ranks = static_cast<std::size_t>(session.group->size());
-  const std::size_t own = (count + ranks - 1 - rank) / ranks;
-  for_each_index(own, worker_count(session), stop, [&]() -> IndexWorker {
-    return [&](std::size_t i) {
-      try {
-        work(i * ranks + rank);
-      } catch (const Error& error) {
-        take_finding(found, error);
-      }
-    };
-  });
-}
-
-void read_all(const Reader& reader, std::uint32_t index, std::int64_t memory_bytes, const std::stop_token& stop) {
-  constexpr std::int64_t kBlock = 256 << 10;
-  const Tensor& tensor = reader.catalog().tensors[index];
-  const std::int64_t elements = checked_numel(tensor.shape);
-  Progress progress;
-  BufferPool pool(memory_bytes);
-  TensorReader elements_of(reader.catalog(), reader, index, progress, throwing_findings(), &pool);
-  std::vector<std::byte> block;
-  for (std::int64_t begin = 0; begin < elements; begin += kBlock) {
-    check_stop(stop);
-    const std::int64_t end = std::min(elements, begin + kBlock);
-    block.resize(static_cast<std::size_t>(checked_bytes(end - begin, tensor.dtype)));
-    elements_of.read(begin, end, block);
-  }
-}
-
-std::int64_t memory_of_each(const Session& session) {
-  return std::max<std::int64_t>(1 << 20, max_memory_bytes(session) / worker_count(session));
-}
-
-/// Computes every quantized weight once. \returns their number
-std::int64_t compute_weights(const Session& session, const Request& request, VerifyFindings& found, Log& log,
-                             const std::stop_token& stop) {
-  OpenSource source;
-  try {
-    source = open_source(session, request.read, log, {.may_lack_ranks = true, .findings = &found});
-  } catch (const Error& error) {
-    take_finding(found, error);
-    return 0;
-  }
-  const auto* const computed = dynamic_cast<const ComputedReader*>(source.reader.get());
-  if (computed == nullptr) return 0;
-  const Catalog& catalog = source.catalog();
-  std::vector<std::uint32_t> tensors;
-  const auto is_selected = name_filter(request.select);
-  for (const Formula& formula : computed->formulas()) {
-    if (!is_selected(formula.name)) continue;
-    tensors.push_back(catalog.index_of(*catalog.find(formula.name)));
-  }
-  source.reader->locate(tensors);
-  for_own_share(session, tensors.size(), found, stop,
-                [&](std::size_t i) { read_all(*source.reader, tensors[i], memory_of_each(session), stop); });
-  return std::ssize(tensors);
-}
-
-/// The tensor of `plain` for each weight; kNoIndex if it is not selected, or is missing or has a different shape, which
-/// are findings.
-std::vector<std::uint32_t> match(const PackAgain& packed, const Catalog& plain, const SelectionOptions& select,
-                                 VerifyFindings& found) {
-  const auto is_selected = name_filter(select);
-  std::vector<std::uint32_t> tensors(packed.size(), kNoIndex);
-  for (std::size_t i = 0; i < packed.size(); ++i) {
-    const Formula& weight = packed.weight(i);
-    if (!is_selected(weight.name)) continue;
-    const Tensor* const tensor = plain.find(weight.name);
-    const bool is_there = tensor != nullptr && !tensor->damaged;
-    const bool fits = is_there && std::ranges::equal(tensor->shape, weight.shape) && is_plain_float(tensor->dtype);
-    if (fits) tensors[i] = plain.index_of(*tensor);
-    if (fits) continue;
-    Error error(ErrorCode::kCorruption, is_there ? fmt::format("'{}' is not the quantized weight", weight.name)
-                                                 : fmt::format("the quantized weight '{}' is missing", weight.name));
-    error.of_tensor(weight.name).expected(fmt::format("floating-point numbers {}", to_string(weight.shape)));
-    if (is_there) error.found(fmt::format("{} {}", dtype_name(tensor->dtype), to_string(tensor->shape.span())));
-    found.report(error.of_kind(is_there ? FindingKind::kShapeMismatch : FindingKind::kGap));
-  }
-  return tensors;
-}
-
-/// Opens the quantized checkpoint of --against.
-PackAgain open_packed(const Session& session, const std::string& against, Log& log) {
-  ReadRequest read;
-  read.paths = {against};
-  OpenSource source = open_source(session, read, log, {.of_other_ranks = true});
-  const QuantizationFacts facts = facts_beside(source_store(session), source);
-  try {
-    return PackAgain(std::move(source.reader), facts);
-  } catch (Error& error) {
-    throw error.in_file(against);
-  }
-}
-
-/// Packs this rank's share of the weights again, and compares with the checkpoint of --against.
-PackedCounts pack_again(const Session& session, const Request& request, Reader& plain, VerifyFindings& found, Log& log,
-                        const std::stop_token& stop) {
-  const PackAgain packed = open_packed(session, request.against, log);
-  const std::vector<std::uint32_t> tensors = match(packed, plain.catalog(), request.select, found);
-  std::vector<std::uint32_t> located = tensors;
-  std::erase(located, kNoIndex);
-  std::ranges::sort(located);
-  plain.locate(located);
-  std::vector<PackedCounts> counts(packed.size());
-  for_own_share(session, packed.size(), found, stop, [&](std::size_t i) {
-    if (tensors[i] == kNoIndex) return;
-    counts[i] = packed.compare(i, plain, tensors[i], memory_of_each(session), stop);
-    if (counts[i].same_codes == counts[i].codes) return;
-    found.report(Error(ErrorCode::kCorruption, fmt::format("{} of {} codes do not come back",
-                                                           counts[i].codes - counts[i].same_codes, counts[i].codes))
-                     .of_tensor(packed.weight(i).name)
-                     .of_kind(FindingKind::kReplicaMismatch));
-  });
-  PackedCounts sum;
-  for (const PackedCounts& each : counts) sum += each;
-  return sum;
-}
-
 /// The sum of all ranks on rank 0. Collective.
 PackedCounts sum_of_ranks(Group& group, const PackedCounts& own) {
   PackedCounts sum;
@@ -543,7 +407,7 @@ int run_verify(Session& session, const Request& request) {
     placeholders.emplace(source_store(session), request.read.paths);
     for (const Error& each : placeholders->at_the_top()) found.explain(each);
     found.explain_by([&](const std::string& file) { return placeholders->of_file(file); });
-    if (is_checkpoint(source_store(session), request.against)) report.against = request.against;
+    if (names_checkpoint(source_store(session), request.against)) report.against = request.against;
     opened = open(session, request.read, report.against.empty() ? request.against : "", found, *log);
   });
   const VerifyJob job{.reader = opened.reader(),
