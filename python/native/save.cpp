@@ -83,6 +83,7 @@ class HeldReader final : public Reader {
 };
 
 const Format& format_of(const SaveRequest& request) {
+  if (request.path.empty()) throw Error(ErrorCode::kInvalidArgument, "the destination is an empty string");
   if (is_url(request.path)) {
     throw Error(ErrorCode::kUnsupported, "cannot save to a URL")
         .in_file(request.path)
@@ -105,6 +106,11 @@ const Format& format_of(const SaveRequest& request) {
   }
   if (format.make_writer == nullptr || format.traits.mapped_ranks) {
     throw Error(ErrorCode::kUnsupported, fmt::format("cannot write {} from memory", name));
+  }
+  if (request.like != nullptr && !format.traits.pieces) {
+    throw Error(ErrorCode::kInvalidArgument, fmt::format("cannot use `like`: {} stores only whole tensors", name))
+        .because(request.to.empty() && by_suffix.empty() ? "it is the format of `like`" : "")
+        .hint("omit `like`, or name a format that stores shards, such as to=\"dcp\"");
   }
   return format;
 }

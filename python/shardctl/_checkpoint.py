@@ -536,6 +536,8 @@ def open(source: Union[PathLike, Sequence[PathLike]], *, format: Optional[str] =
     paths = [source] if isinstance(source, (str, bytes, os.PathLike)) else source
     if not isinstance(paths, Sequence):
         raise TypeError(f"a source is a path or a sequence of paths, not {type(source).__name__}")
+    if not all(os.fspath(path) for path in paths):
+        raise usage("a source is an empty string", hint="check the variable that contains the path")
     for name, given in (("set", set), ("hf_ref", hf_ref)):
         if given and not map:
             raise usage(f"{name}= needs a model map", hint=f"drop {name}=, or name the map with map=")

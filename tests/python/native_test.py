@@ -412,6 +412,9 @@ class Errors(Case):
         self.assertEqual((cut.exception.kind, cut.exception.file), ("truncated", str(path)))
         with self.assertRaisesRegex(shardctl.NotFound, "no such file or folder"):
             shardctl.open(f"{path}/")
+        for empty in "", b"", [path, ""]:
+            with self.assertRaisesRegex(shardctl.Usage, "a source is an empty string\nhint: check the variable"):
+                shardctl.open(empty)
         with self.assertRaisesRegex(shardctl.Usage, "hf_ref= needs a model map"):
             shardctl.open(path, hf_ref=self.folder)
         shutil.copytree(CHECKPOINT, self.folder / "ckpt")

@@ -409,6 +409,13 @@ class Save(Case):
                 boxes = [[(chunk.offsets, chunk.sizes, chunk.rank) for chunk in each[name].chunks] for each in (found, wanted)]
                 self.assertEqual(boxes[0], boxes[1])
                 self.assertTrue(torch.equal(found[name].torch(), state[name]))
+        followed = self.folder / "x.safetensors"
+        for path, to, reason in (("new", None, ": it is the format of `like`"), ("new", "torch", ""), ("new.pt", None, "")):
+            with self.assertRaisesRegex(shardctl.Usage, rf"stores only whole tensors{reason}\nhint: omit `like`, or name"):
+                shardctl.save(state, self.folder / path, to=to, like=followed)
+        shardctl.save(state, self.folder / "new", to="dcp", like=followed)
+        with self.assertRaisesRegex(shardctl.Usage, "the destination is an empty string"):
+            shardctl.save(state, "")
 
     def test_a_destination_is_replaced_only_by_force_and_as_a_whole(self) -> None:
         path = self.saved({"w": torch.zeros(2)})
