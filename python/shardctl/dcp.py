@@ -228,6 +228,15 @@ def _entry(handle: Handle) -> TensorStorageMetadata:
     return TensorStorageMetadata(properties=properties, size=size, chunks=[whole])
 
 
+@dataclasses.dataclass(frozen=True)
+class _Place:
+    """The storage's part of a plan. Planners with enable_plan_caching keep plans in the class, so one that Writer made may come
+    to torch's writer, which needs `prefix`, and one of torch's writer to Writer."""
+
+    prefix: str
+    ranks: int
+
+
 class Writer(StorageWriter):  # type: ignore[misc, unused-ignore]
     """Saves a checkpoint of any format through torch.distributed.checkpoint.save(..., storage_writer=Writer(DST)).
 
@@ -250,6 +259,7 @@ class Writer(StorageWriter):  # type: ignore[misc, unused-ignore]
         self._to = to
         self._group = process_group
         self._options = options
+        self._count: Optional[int] = None  # The number of ranks that save, on the coordinator.
 
     @property
     def checkpoint_id(self) -> Any:
@@ -264,6 +274,7 @@ class Writer(StorageWriter):  # type: ignore[misc, unused-ignore]
         return True
 
     def set_up_storage_writer(self, is_coordinator: bool, *args: Any, **kwargs: Any) -> None:
+        self._count = None
         if self._destination is None:
             raise usage("Writer has no destination", "Writer(DST) or checkpoint_id")
         if not kwargs.get("use_collectives", True):
@@ -274,10 +285,11 @@ class Writer(StorageWriter):  # type: ignore[misc, unused-ignore]
         return plan
 
     def prepare_global_plan(self, plans: list[SavePlan]) -> list[SavePlan]:
-        return [dataclasses.replace(plan, storage_data=len(plans)) for plan in plans]
+        self._count = len(plans)
+        return [dataclasses.replace(plan, storage_data=_Place(f"__{rank}_", len(plans))) for rank, plan in enumerate(plans)]
 
     def write_data(self, plan: SavePlan, planner: SavePlanner) -> Future[list[WriteResult]]:
-        group = self._group_of(plan.storage_data)
+        group = self._group_of(self._count or getattr(plan.storage_data, "ranks", None))
         state = State()
         destination: Any = self._destination
         with call_of(group) as ranks:
@@ -293,13 +305,13 @@ class Writer(StorageWriter):  # type: ignore[misc, unused-ignore]
     def finish(self, metadata: Metadata, results: list[list[WriteResult]]) -> None:
         """Nothing is left to do: write_data has written the checkpoint's own metadata."""
 
-    def _group_of(self, count: int) -> Any:
-        """The process group of the ranks that save; None if this process saves alone."""
+    def _group_of(self, count: Optional[int]) -> Any:
+        """The process group of the `count` ranks that save; None if this process saves alone."""
         if count == 1:
             return None
         group = self._group if self._group is not None else default_group()
         size = 1 if group is None else group.size()
-        if size != count:
+        if count is not None and size != count:
             raise usage("the ranks that save are not those of the process group", size, count,
                         hint="name the process group of the call: Writer(..., process_group=GROUP)")
         return group

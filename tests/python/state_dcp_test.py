@@ -1,5 +1,6 @@
 """The reader and the writer for DCP, with the real torch. Environment: as for native_test.py."""
 import collections
+import contextlib
 import copy
 import pickle
 import unittest
@@ -11,6 +12,7 @@ import torch.distributed.checkpoint as dcp
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.distributed.checkpoint.api import CheckpointException
 from torch.distributed.checkpoint.default_planner import DefaultLoadPlanner, DefaultSavePlanner
+from torch.distributed.checkpoint.planner import SavePlanner
 from torch.distributed.checkpoint.state_dict import get_optimizer_state_dict
 from torch.distributed.checkpoint.state_dict_loader import _load_state_dict_from_keys
 
@@ -80,6 +82,22 @@ class Dcp(Case):
         with self.assertRaises(CheckpointException) as exists:
             dcp.save(wanted, storage_writer=shardctl.dcp.Writer(self.folder / "x.pt"), no_dist=True)
         self.assertIn("already exists", str(exists.exception))
+
+    def test_plans_that_torch_keeps_are_shared_with_its_own_writer(self) -> None:
+        kept = [name for name in vars(SavePlanner) if name.startswith("_cached_")]
+        writers = {"torch": dcp.FileSystemWriter, "shardctl": shardctl.dcp.Writer}
+        for order in (("torch", "shardctl", "torch"), ("shardctl", "torch", "shardctl")):
+            with contextlib.ExitStack() as stack:
+                for name in kept:
+                    stack.enter_context(mock.patch.object(SavePlanner, name, {}))
+                for number, name in enumerate(order):
+                    state = {"w": torch.full((3, 4), float(number)), "step": number}
+                    folder = self.folder / f"{'-'.join(order)}-{number}"
+                    dcp.save(state, storage_writer=writers[name](folder), no_dist=True,
+                             planner=DefaultSavePlanner(enable_plan_caching=True))
+                    loaded = {"w": torch.zeros(3, 4), "step": -1}
+                    dcp.load(loaded, checkpoint_id=folder, no_dist=True)
+                    self.assertTrue(torch.equal(loaded["w"], state["w"]) and loaded["step"] == number, folder)
 
     def test_dicts_are_loaded_as_a_whole(self) -> None:
         wanted = {"model": {"a.b": torch.ones(2), "c": [torch.zeros(1), 1]}, "step": 7, "w": torch.arange(3.)}
