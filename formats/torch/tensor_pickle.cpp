@@ -326,6 +326,7 @@ std::string_view unsupported_tensor_kind(const Value& given) {
   if (name.starts_with("_rebuild_from_type")) return "subclass";
   if (module == "torch.nested._internal.nested_tensor") return "nested";
   if (module == "torch.sparse") return "sparse";
+  if (module == "torch.nn.parameter" && name.starts_with("Uninitialized")) return "uninitialized";
   const bool is_class = module == "torch" || module == "torch.cuda";
   return is_class && name.ends_with("Tensor") ? "legacy" : std::string_view();
 }

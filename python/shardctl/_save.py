@@ -308,9 +308,12 @@ def _of_tensor(name: str, tensor: Any) -> HeldTensor:
 
 def check_plain(name: str, tensor: Any, is_known: bool = True) -> None:
     """Raises Usage unless the tensor's class is known, and its elements are in its memory."""
+    import torch
+
     if not is_known or is_wrapper(tensor) or tensor.is_quantized or not is_held(tensor):
+        is_lazy = torch.nn.parameter.is_lazy(tensor)
         raise usage(f"cannot save '{name}'", "a dense tensor with elements", f"{type(tensor).__name__} on {tensor.device}",
-                    name)
+                    name, "run its module once, which sets its shape" if is_lazy else None)
 
 
 def _of_sharded_tensor(name: str, tensor: Any) -> HeldTensor:

@@ -139,6 +139,8 @@ TEST(UnsupportedTensorKind, NamesWhatCannotBeHeld) {
   EXPECT_EQ(kind_of("torch._utils", "_rebuild_nested_tensor"), "nested");
   EXPECT_EQ(kind_of("torch._utils", "_rebuild_meta_tensor_no_storage"), "meta");
   EXPECT_EQ(kind_of("torch._tensor", "_rebuild_from_type_v2"), "subclass");
+  EXPECT_EQ(kind_of("torch.nn.parameter", "UninitializedParameter"), "uninitialized");
+  EXPECT_EQ(kind_of("torch.nn.parameter", "Parameter"), "");
   EXPECT_EQ(kind_of("torch._utils", "_rebuild_tensor_v2"), "");
   EXPECT_EQ(kind_of("torch._utils", "_rebuild_parameter"), "");
   EXPECT_EQ(kind_of("collections", "OrderedDict"), "");

@@ -137,13 +137,15 @@ class Torch(LiveTest):
         self.assertIn("--objects drop", error["hint"])
         self.assertFalse((self.dir / "out.safetensors").exists())
 
-    def test_sparse_and_quantized_are_listed_and_refused(self):
-        torch.save({"w": noise((2,)), "s": torch.eye(3).to_sparse(),
+    def test_other_kinds_of_tensors_are_listed_and_refused(self):
+        lazy = torch.nn.LazyBatchNorm1d()
+        torch.save({"w": noise((2,)), "s": torch.eye(3).to_sparse(), "p": lazy.weight, "b": lazy.running_mean,
                     "q": torch.quantize_per_tensor(torch.ones(4), 0.1, 0, torch.qint8)}, self.dir / "in.pt")
         objects = {o["name"]: o["type"] for o in shardctl_json("inspect", self.dir / "in.pt")["objects"]}
         self.assertIn("sparse", objects["s"])
         self.assertIn("quantized", objects["q"])
-        for name in "s", "q":
+        self.assertEqual([objects[name] for name in "pb"], ["torch.Tensor (uninitialized)"] * 2)
+        for name in "sqpb":
             error = shardctl_json("convert", self.dir / "in.pt", "-o", self.dir / "out.pt", "--include", name, code=8)
             self.assertIn(name, error["message"])
 

@@ -449,6 +449,8 @@ class Save(Case):
             with self.assertRaises(shardctl.Usage) as refused:
                 shardctl.save({"w": torch.zeros(1), "wrong": value}, path)
             self.assertEqual(refused.exception.tensor, "wrong.1" if isinstance(value, list) else "wrong")
+        with self.assertRaisesRegex(shardctl.Usage, "'bias' .* found UninitializedParameter on cpu.*\nhint: run its module once"):
+            shardctl.save({"bias": torch.nn.LazyLinear(2).bias}, path)
         with self.assertRaises(shardctl.Unsupported) as unknown:
             shardctl.save({"deep": {"wrong": self}}, self.folder / "x.pt")
         self.assertEqual((unknown.exception.tensor, unknown.exception.found), ("deep.wrong", "__main__.Save"))

@@ -124,7 +124,7 @@ constexpr auto kModules = std::to_array<Module>({
     {"torch.distributed.tensor.placement_types", kPlacements},
     {"torch.distributed.tensor.types", kPlacements},
     {"torch.nested._internal.nested_tensor", " NestedTensor _rebuild_njt "},
-    {"torch.nn.parameter", " Buffer Parameter "},
+    {"torch.nn.parameter", " Buffer Parameter UninitializedBuffer UninitializedParameter "},
     {"torch.serialization", " _get_layout "},
     {"torch.sparse", kTensorClasses},
     {"torch.storage", " TypedStorage UntypedStorage _TypedStorage _UntypedStorage "},
