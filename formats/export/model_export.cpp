@@ -153,15 +153,17 @@ void ModelExport::find_files(TakenSource taken, const std::string& named) {
   } else {
     has_own_reference_ = true;
     folder_ = find_model_folder(store_, start, named);
+    if (folder_.path.empty()) folder_ = find_model_folder(store_, start, named, kOpenClipConfigName);
   }
   find_reference();
 }
 
 void ModelExport::find_reference() {
   if (folder_.path.empty()) return;
-  const bool is_adapters = folder_.path == adapter_folder_.path && !store_.exists(join_path(folder_.path, kConfigName));
-  if (is_adapters) return;  // An adapter's part contains no weights of a model.
-  config_ = read_model_config(store_, folder_.path);
+  const bool has_config = store_.exists(join_path(folder_.path, kConfigName));
+  if (folder_.path == adapter_folder_.path && !has_config) return;  // An adapter's part has no weights of a model.
+  const bool is_open_clip = !has_config && store_.is_file(join_path(folder_.path, kOpenClipConfigName));
+  if (!is_open_clip) config_ = read_model_config(store_, folder_.path);
   facts_ = read_quantization(store_, folder_.path);
   reference_ = folder_.path;
   for (const std::string& name : model_files(store_, folder_, FilesOf::kModel, has_own_reference_).names) {

@@ -25,8 +25,9 @@ constexpr std::array<std::string_view, 3> kModuleNames{kModules, "sentence_bert_
     kModuleWeights{"model.safetensors", "pytorch_model.bin", "sentence_embedding.bin"};
 constexpr std::int64_t kMaxConfigBytes = 16 << 20, kBlock = 1 << 20, kMostHeld = 256 << 20, kMostRefBytes = 4096;
 constexpr std::size_t kMostFiles = 1000;  ///< Limited because each file stays open until the output is complete.
-constexpr std::array<std::string_view, 46> kNames{
+constexpr std::array<std::string_view, 47> kNames{
     kConfigName,
+    kOpenClipConfigName,
     "generation_config.json",
     "tokenizer.json",
     "tokenizer_config.json",

@@ -17,6 +17,8 @@ namespace shard {
 
 /// The name of the file with a model's parameters such as sizes.
 inline constexpr const char* kConfigName = "config.json";
+/// The same in folders of open_clip, which may have no config.json.
+inline constexpr const char* kOpenClipConfigName = "open_clip_config.json";
 /// The name of the file with an adapter's parameters.
 inline constexpr const char* kAdapterConfigName = "adapter_config.json";
 

@@ -53,6 +53,18 @@ class Export(ExportTest):
         self.assertFalse((self.dir / "out/vocab.txt").is_symlink())
         self.assertEqual({file["path"] for file in result["files"]}, {*copied, "vocab.txt", "model.safetensors"})
 
+    def test_a_folder_of_open_clip_may_have_only_its_own_config(self):
+        (self.dir / "clip").mkdir()
+        write(self.dir / "clip/open_clip_model.safetensors", {"visual.proj": [1, 2], "logit_scale": [3]})
+        write(self.dir / "epoch_1.safetensors", {"module.visual.proj": [4, 5], "module.logit_scale": [6]})
+        for name in ("open_clip_config.json", "tokenizer.json"):
+            (self.dir / "clip" / name).write_text('{"model_cfg": {}}')
+        self.export("clip", "-o", "out")
+        self.export("epoch_1.safetensors", "-o", "tuned", "--hf-ref", "clip")
+        for out in ("out", "tuned"):
+            self.assertEqual(sorted(os.listdir(self.dir / out)), ["model.safetensors", "open_clip_config.json", "tokenizer.json"])
+            self.assertEqual(names(self.dir / out), ["logit_scale", "visual.proj"])
+
     def test_names_and_shapes_are_those_of_the_reference_or_all_differences_are_listed(self):
         write(self.dir / "a.safetensors", {"a": [1], "b": [1, 2], "d": [1]})
         write(self.hub() / "model.safetensors", {"a": [1], "b": [1], "c": [1]})
