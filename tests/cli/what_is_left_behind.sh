@@ -27,6 +27,19 @@ echo {} >folder/ckpt/config.json
 expect 0 gather folder/ckpt -o g.safetensors
 holds err "other files of the folder are not part of the checkpoint, and are not copied: 'config.json'"
 
+# The metadata without which Lightning does not load a DCP folder are copied to one.
+expect 0 split tied.safetensors -o lightning --ranks 2
+echo metadata >lightning/meta.pt
+echo {} >lightning/config.json
+for options in "--ranks 3" "--ranks 3 --local-ranks 2" "--shards 2 --checksum xxh3"; do
+    expect 0 reshard lightning -o resharded --force $options
+    holds err "are not copied: 'config.json'"
+    cmp lightning/meta.pt resharded/meta.pt || fail "no copy of meta.pt"
+    expect 0 verify resharded
+done
+expect 0 gather lightning -o l.pt
+holds err "are not copied: 'config.json' and 'meta.pt'"
+
 # The folder of a run, whose files are in the folder that it names.
 for run in deepspeed/stage2_robin deepspeed/universal_of_stage1 megatron/dense megatron_legacy/dense; do
     expect 0 gather "$SHARD_DATA/$run" -o run.pt --force --objects drop

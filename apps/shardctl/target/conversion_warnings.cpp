@@ -85,13 +85,14 @@ std::string lost_metadata(const Catalog& catalog, const FormatTraits& traits) {
 }
 
 /// A warning about files in the source's folder that are not part of the checkpoint, except those that its reader has
-/// mentioned.
-std::string other_files(const Session& session, const OpenSource& source) {
+/// mentioned, and those that are copied.
+std::string other_files(const Session& session, const OpenSource& source, const std::vector<AddedFile>& carried) {
   const Catalog& catalog = source.catalog();
   if (std::ranges::any_of(catalog.warnings, hf_index::is_others_warning))
     return {};  // The reader has mentioned all of them.
   std::set<std::string> read;
   for (const File& file : catalog.files) read.insert(file.path);
+  for (const AddedFile& file : carried) read.insert(file.path);
   std::vector<std::string> others = names_beside(session, source, read);
   std::erase_if(others, [&](const std::string& name) {
     return std::ranges::any_of(catalog.warnings, [&](const std::string& each) { return mentions(each, name); });
@@ -123,13 +124,14 @@ std::vector<std::string> names_beside(const Session& session, const OpenSource& 
 }
 
 std::vector<std::string> loss_warnings(const Session& session, const SelectionOptions& options,
-                                       const OpenSource& source, const FormatTraits& traits) {
+                                       const OpenSource& source, const FormatTraits& traits,
+                                       const std::vector<AddedFile>& carried) {
   std::vector<std::string> warnings;
   if (!traits.sharing && !traits.notes) warnings.push_back(lost_ties(source, options));
   if (!traits.sharing) warnings.push_back(lost_attributes(source, options));
   if (!traits.notes) warnings.push_back(lost_metadata(source.catalog(), traits));
   warnings.push_back(parted_modules(source, options));
-  warnings.push_back(other_files(session, source));
+  warnings.push_back(other_files(session, source, carried));
   std::erase(warnings, std::string());
   return warnings;
 }

@@ -27,6 +27,7 @@
 #include "formats/open/requested_adapters.h"
 #include "formats/registry.h"
 #include "libshard/catalog/originals.h"
+#include "libshard/core/contains.h"
 #include "libshard/core/error.h"
 #include "libshard/core/short_text.h"
 #include "libshard/io/local_output.h"
@@ -238,9 +239,25 @@ struct Work {
   CopyJob job;
   std::unique_ptr<OutputStore> output;  ///< Checked, but not created.
   std::unique_ptr<AppliedMap> to_map;   ///< Null: the target stores the tensors in their own form.
+  std::vector<AddedFile> carried;       ///< Files of the source's folder that are copied unchanged.
   std::vector<std::string> losses;
   std::optional<ManifestRequest> manifest;
 };
+
+/// Lightning loads a DCP folder only with its own metadata, which belong to no rank. Ranks that see different files of
+/// the source, or write different folders, copy none.
+std::vector<AddedFile> files_of_trainer(const Session& session, const CopyRequest& request, const Work& work) {
+  constexpr std::string_view kFormat = "dcp", kMetadata = "meta.pt";
+  if (work.source.format->traits.name != kFormat || work.form.format != work.source.format) return {};
+  if (session.peer_store != nullptr || has_own_places(session, request.run)) return {};
+  const std::vector<std::string> beside = names_beside(session, work.source, {});
+  if (!contains(beside, kMetadata)) return {};
+  const SourceStore& store = source_store(session);
+  const auto open = [&store, folder = work.source.paths.front(), name = std::string(kMetadata)] {
+    return std::shared_ptr<const RandomReader>(store.open_below(folder, name));
+  };
+  return {{.path = std::string(kMetadata), .bytes = open()->size(), .open = open}};
+}
 
 /// Whether --to-map defines the tensors of each rank, for a format that can store these.
 bool is_cut_by_map(const Session& session, const std::string& to_map, const TargetForm& form) {
@@ -269,11 +286,13 @@ CopyJob make_job(const Session& session, const CopyRequest& request, const CopyV
     format = &file_format_of(*format);
     write.root = open_map(source_place(session), request.write.map).files_of_ranks().root;
   }
-  job.make_writer = [format, write, wrap = verb.wrap_writer](const Catalog&) {
+  job.reflink_disk = is_url(request.write.path) ? nullptr : &session.fs;
+  job.make_writer = [format, write, wrap = verb.wrap_writer, carried = work.carried,
+                     disk = job.reflink_disk](const Catalog&) {
     std::unique_ptr<Writer> writer = writer_of(*format, write);
+    if (!carried.empty()) writer = with_added_files(std::move(writer), carried, disk);
     return wrap ? wrap(std::move(writer)) : std::move(writer);
   };
-  job.reflink_disk = is_url(request.write.path) ? nullptr : &session.fs;
   job.threads = worker_count(session);
   job.max_memory_bytes = max_memory_bytes(session);
   job.device = work.device.get();
@@ -425,6 +444,7 @@ Work prepare(const Session& session, const CopyRequest& request, const CopyVerb&
     prepare_rewrite(session, request, verb, work, log);
     return work;
   }
+  work.carried = files_of_trainer(session, request, work);
   work.job = make_job(session, request, verb, work);
   work.output = open_output(session, request, verb, work.source);
   const Catalog& source = work.source.catalog();
@@ -455,7 +475,7 @@ Work prepare(const Session& session, const CopyRequest& request, const CopyVerb&
     apply_map(session, request, selection, work);
   }
   if (verb.exported == nullptr) {
-    append(work.losses, loss_warnings(session, request.select, work.source, work.traits));
+    append(work.losses, loss_warnings(session, request.select, work.source, work.traits, work.carried));
   }
   std::erase(work.losses, std::string());
   return work;
