@@ -53,6 +53,7 @@ constexpr std::array kOfModule{
     KnownName{"g_idx", Role::kGroupIndex, 0},
     // MLX also has `scales`.
     KnownName{"biases", Role::kZeroPoint, 0},
+    KnownName{"global_scale", Role::kSecondScale, 0},
     // bitsandbytes, 8 bits.
     KnownName{"SCB", Role::kScale, kPairs | kAlone},
     // HQQ. DeepSeek V4 also has `scale`.

@@ -126,15 +126,6 @@ class ModuleFormula : private FormulaDraft {
         .expected(fmt::format("a scale per tensor, row or block of {}", to_string(formula.shape)));
   }
 
-  /// The second level of scales: one number, or one per slice. `divides`: scales are divided by it.
-  void set_second(bool divides) {
-    need(parts.second, "its global scale is");
-    const std::int64_t count = checked_numel(at(parts.second).shape);
-    if (count != 1 && count != codes.slices) throw wrong(parts.second, "the global scales do not fit the weight");
-    codes.scales.second = Leaf{parts.second};
-    codes.scales.divides = divides;
-  }
-
   // ---- Forms.
 
   void make_bytes(CodeKind kind) {

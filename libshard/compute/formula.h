@@ -60,10 +60,13 @@ enum class CodeKind : std::uint8_t {
   kOffset,    ///< The code less 2^(bits - 1).
   kSigned,    ///< Two's complement.
   kFloat4,    ///< E2M1.
-  kFloat8,    ///< A number of the tensor's dtype.
+  kFloat8,    ///< A number of the tensor's dtype, see float8_of.
   kBook,      ///< An entry of a code book.
   kOne        ///< 1, so that the values are the scales. No code is read.
 };
+
+/// The dtype of 8-bit floating-point codes in a tensor of that dtype: words of 32 bits contain float8_e4m3fn.
+constexpr DType float8_of(DType stored) { return stored == DType::kUint32 ? DType::kFloat8E4m3fn : stored; }
 
 /// A matrix of numbers, each for a block of codes: the scales of slice s are the s-th of `slices` matrices with
 /// ceil(rows / block_rows) x ceil(columns / block_columns) entries.
@@ -77,6 +80,7 @@ struct BlockScales {
   BlockGrid grid;
   bool are_exponents = false;  ///< Bytes e that stand for 2^(e - 127). 255 is NaN, which is refused.
   bool are_powers = false;     ///< Numbers that are powers of two.
+  bool are_float8 = false;     ///< Bytes of float8_e4m3fn, whatever the tensor's dtype.
   /// Scales that are codes themselves: entry c of `book` times absmax number i / `group` plus `offset`, as bitsandbytes
   /// nests them.
   struct Nested {
@@ -89,6 +93,7 @@ struct BlockScales {
   /// One number for all scales, or one per slice. The scales are multiplied or divided by it before they are applied.
   std::optional<Leaf> second{};
   bool divides = false;
+  float second_divisor = 1;  ///< `second` is divided by it before it is applied.
   friend bool operator==(const BlockScales&, const BlockScales&) = default;
 };
 

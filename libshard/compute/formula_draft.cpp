@@ -31,7 +31,7 @@ bool fits_codes(const ScaledCodes& codes, DType dtype) {
       return dtype == DType::kUint8 || dtype == DType::kInt8 || dtype == DType::kFloat4E2m1fnX2 ||
              dtype == DType::kUint32;
     case CodeKind::kFloat8:
-      return dtype_block(dtype).bytes == 1 && is_castable(dtype);
+      return dtype_block(float8_of(dtype)).bytes == 1 && is_castable(dtype);
     case CodeKind::kBook:
       return is_integer(dtype) || is_plain_float(dtype);
     case CodeKind::kOne:
@@ -41,7 +41,7 @@ bool fits_codes(const ScaledCodes& codes, DType dtype) {
 }
 
 bool fits_scales(const BlockScales& scales, DType dtype) {
-  if (scales.nested) return dtype == DType::kUint8;
+  if (scales.nested || scales.are_float8) return dtype == DType::kUint8;
   if (scales.are_exponents) return dtype == DType::kUint8 || dtype == DType::kFloat8E8m0fnu;
   return is_real(dtype);
 }
@@ -173,6 +173,14 @@ void FormulaDraft::set_matrices(std::span<const std::int64_t> shape) {
 void FormulaDraft::set_row_groups(std::int64_t columns) {
   codes.scales.grid = {1, columns};
   check_matrix(parts.scale, checked_mul(codes.slices, codes.rows), ceil_div(codes.columns, columns));
+}
+
+void FormulaDraft::set_second(bool divides) {
+  need(parts.second, "its global scale is");
+  const std::int64_t count = checked_numel(at(parts.second).shape);
+  if (count != 1 && count != codes.slices) throw wrong(parts.second, "the global scales do not fit the weight");
+  codes.scales.second = Leaf{parts.second};
+  codes.scales.divides = divides;
 }
 
 void FormulaDraft::transpose() {

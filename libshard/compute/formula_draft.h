@@ -86,6 +86,8 @@ struct FormulaDraft {
   void set_matrices(std::span<const std::int64_t> shape);
   /// Sets blocks of 1 x `columns`.
   void set_row_groups(std::int64_t columns);
+  /// Sets the second level of scales: one number, or one per slice. `divides`: scales are divided by it.
+  void set_second(bool divides);
   /// Exchanges the last two dimensions of the result.
   void transpose();
   /// References compute in the dtype of the scales.

@@ -31,12 +31,19 @@ BitsAndGroup stated_group(const FormulaDraft& draft, std::int64_t group_bits) {
       .expected(fmt::format("bits * group_size = {}", group_bits));
 }
 
-/// Numbers that need no configuration: a group of MXFP4 is the only one with exponents and 128 bits.
-void make_mlx_floats(FormulaDraft& draft, std::int64_t group_bits) {
-  if (group_bits != 128) throw draft.unsupported("of its modes with floating-point codes, only mxfp4 has a formula");
-  draft.codes.kind = CodeKind::kFloat4;
-  draft.codes.codes.bits = 4;
-  draft.codes.scales.are_exponents = true;
+/// The modes `nvfp4`, `mxfp4` and `mxfp8`. They need no configuration, because the bits of a group differ.
+/// \returns the size of groups
+std::int64_t make_mlx_floats(FormulaDraft& draft, std::int64_t group_bits) {
+  constexpr std::int64_t kOfNvfp4 = 16 * 4, kOfMxfp4 = 32 * 4, kOfMxfp8 = 32 * 8;
+  if (group_bits != kOfNvfp4 && group_bits != kOfMxfp4 && group_bits != kOfMxfp8) {
+    throw draft.unsupported(fmt::format("a scale is for {} bits of codes, as in none of MLX's modes", group_bits));
+  }
+  const bool is_nvfp4 = group_bits == kOfNvfp4, is_mxfp8 = group_bits == kOfMxfp8;
+  draft.codes.kind = is_mxfp8 ? CodeKind::kFloat8 : CodeKind::kFloat4;
+  draft.codes.codes.bits = is_mxfp8 ? 8 : 4;
+  draft.codes.scales.are_float8 = is_nvfp4;
+  draft.codes.scales.are_exponents = !is_nvfp4;
+  return is_nvfp4 ? 16 : 32;
 }
 
 }  // namespace
@@ -50,9 +57,9 @@ void make_mlx(FormulaDraft& draft) {
     throw draft.wrong(draft.parts.scale, "the scales do not fit the weight");
   }
   const std::int64_t group_bits = all_bits / scales[last];
-  std::int64_t group = 32;
+  std::int64_t group = 0;
   if (are_exponents(draft.scale())) {
-    make_mlx_floats(draft, group_bits);
+    group = make_mlx_floats(draft, group_bits);
   } else {
     draft.need(draft.parts.zeros, "its biases are");
     std::tie(draft.codes.codes.bits, group) = stated_group(draft, group_bits);
@@ -62,6 +69,11 @@ void make_mlx(FormulaDraft& draft) {
   shape.back() = checked_mul(scales[last], group);
   draft.set_matrices(shape);
   draft.set_row_groups(group);
+  if (draft.codes.scales.are_float8 && draft.parts.second != FormulaDraft::kNone) {
+    constexpr float kLargest = 6 * 448;  // The largest code times the largest scale. MLX stores the largest weight.
+    draft.set_second(false);
+    draft.codes.scales.second_divisor = kLargest;
+  }
   if (draft.codes.added) draft.check_matrix(draft.parts.zeros, draft.codes.slices * draft.codes.rows, scales[last]);
 }
 

@@ -301,7 +301,7 @@ PackedCounts PackAgain::compare(std::size_t index, const Reader& plain, std::uin
   if (elements == 0) return {.modules = 1};
   const std::vector<float> book = codes.book ? floats_of(*source_, *codes.book) : std::vector<float>();
   const std::vector<std::int32_t> groups = groups_of(codes, *source_);
-  const CodeNumbers numbers(codes, source_->catalog().tensors[codes.codes.tensor.tensor].dtype, book);
+  const CodeNumbers numbers(codes, float8_of(source_->catalog().tensors[codes.codes.tensor.tensor].dtype), book);
   const Cells cells(formula, codes, groups);
   Counter counter(numbers, cells);
   const std::int64_t memory = std::max<std::int64_t>(1 << 20, max_memory_bytes / 4);

@@ -104,7 +104,8 @@ class Repacking {
         codes.kind == CodeKind::kFloat8 && stored_.tensors[codes.codes.tensor.tensor].dtype == DType::kFloat8E4m3fn;
     const bool is_packed = codes.kind == CodeKind::kOffset && codes.codes.packing == Packing::kAlongRow;
     if (codes.zeros) return "it has zero points";
-    if (scales.second || scales.nested || scales.are_exponents) return "its scales are not plain numbers";
+    if (scales.second || scales.nested || scales.are_exponents || scales.are_float8)
+      return "its scales are not plain numbers";
     if (codes.row_group || codes.column_group) return "its groups are in any order";
     if (!is_float8 && !is_packed) return "no packing is known for its form";
     if (scales.grid.block_rows > kMostBlockRows) return "its scales are for too many rows";

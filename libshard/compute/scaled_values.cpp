@@ -89,14 +89,14 @@ class PackedMatrix {
                                     : unpack_bits(bits, first, codes_.bits, table, out);
   }
 
-  DType dtype() const { return operand_.dtype(); }
+  DType dtype() const { return float8_of(operand_.dtype()); }
   /// The bytes with the 4-bit codes of a row from an even column on. \pre as unpack
   std::span<const std::byte> halves(std::int64_t row, std::int64_t from) const {
     return kept_.subspan(static_cast<std::size_t>((row * line_elements_ - begin_) * element_bytes_ + from / 2));
   }
   /// The bytes with the 8-bit codes of a row from a column on. \pre as unpack
   std::span<const std::byte> bytes(std::int64_t row, std::int64_t from, std::int64_t count) const {
-    return kept_.subspan(static_cast<std::size_t>(row * line_elements_ - begin_ + from),
+    return kept_.subspan(static_cast<std::size_t>((row * line_elements_ - begin_) * element_bytes_ + from),
                          static_cast<std::size_t>(count));
   }
 
@@ -162,6 +162,8 @@ class ScaleReader {
       read_nested(begin, out);
     } else if (scales_.are_exponents) {
       read_exponents(begin, out);
+    } else if (scales_.are_float8) {
+      unpack_e4m3(operand_.read(begin, begin + std::ssize(out)), out);
     } else {
       operand_.read_floats(begin, out);
     }
@@ -193,6 +195,7 @@ class ScaleReader {
       const auto end = std::min(out.size(), static_cast<std::size_t>((slice + 1) * per_slice_ - begin));
       float second = 0;
       second_->read_floats(second_->elements() == 1 ? 0 : slice, std::span(&second, 1));
+      second /= scales_.second_divisor;
       scales_.divides ? divide(out.subspan(i, end - i), second) : multiply(out.subspan(i, end - i), second);
       i = end;
     }
@@ -210,7 +213,7 @@ CodeTable table_of(const ScaledCodes& codes, Readers readers) {
   CodeTable table;
   const auto bits = static_cast<unsigned>(codes.codes.bits);
   const auto count = std::size_t{1} << bits;
-  const DType dtype = readers[codes.codes.tensor.reader]->catalog().tensors[codes.codes.tensor.tensor].dtype;
+  const DType dtype = float8_of(readers[codes.codes.tensor.reader]->catalog().tensors[codes.codes.tensor.tensor].dtype);
   if (codes.kind == CodeKind::kBook) {
     Operand book(readers, *codes.book);
     book.read_floats(0, std::span(table.numbers).first(count));

@@ -33,7 +33,7 @@ std::vector<float> read_floats(Reader& reader, const std::string& name) {
 
 TEST(Mlx, IntegersOfAnyBitsAreScaledAndThenMoved) {
   std::mt19937 random(1);
-  for (const int bits : {2, 3, 4, 5, 6, 8}) {
+  for (const int bits : {1, 2, 3, 4, 5, 6, 8}) {
     constexpr std::int64_t kSlices = 2, kRows = 3, kColumns = 192, kGroup = 64, kGroups = kColumns / kGroup;
     Bytes codes(static_cast<std::size_t>(kSlices * kRows * kColumns * bits / 8));
     for (std::byte& each : codes) each = static_cast<std::byte>(random() & 0xFF);
@@ -58,9 +58,10 @@ TEST(Mlx, IntegersOfAnyBitsAreScaledAndThenMoved) {
   }
 }
 
+constexpr std::array kE2m1{0.0F,  0.5F,  1.0F,  1.5F,  2.0F,  3.0F,  4.0F,  6.0F,
+                           -0.0F, -0.5F, -1.0F, -1.5F, -2.0F, -3.0F, -4.0F, -6.0F};
+
 TEST(Mlx, Mxfp4NeedsNoConfiguration) {
-  constexpr std::array kE2m1{0.0F,  0.5F,  1.0F,  1.5F,  2.0F,  3.0F,  4.0F,  6.0F,
-                             -0.0F, -0.5F, -1.0F, -1.5F, -2.0F, -3.0F, -4.0F, -6.0F};
   std::mt19937 random(2);
   Bytes codes(3 * 32);
   for (std::byte& each : codes) each = static_cast<std::byte>(random() & 0xFF);
@@ -73,6 +74,48 @@ TEST(Mlx, Mxfp4NeedsNoConfiguration) {
   const std::array scales{1.0F, 0.5F, 8.0F, 0x1p-27F, 1.0F, 2.0F};
   for (std::size_t i = 0; i < found.size(); ++i) {
     EXPECT_EQ(found[i], kE2m1[code_at(codes, static_cast<std::int64_t>(4 * i), 4)] * scales[i / 32]) << i;
+  }
+}
+
+TEST(Mlx, Mxfp8HasFourCodesInAWord) {
+  Bytes codes(2 * 64, std::byte{0});
+  const std::array<std::uint8_t, 4> some{0x38, 0xB9, 0x01, 0x7E};
+  for (const std::size_t at : {0U, 36U, 124U}) std::memcpy(&codes[at], some.data(), some.size());
+  Stored stored;
+  stored.add("a.weight", kU32, {2, 16}, codes);
+  stored.add("a.scales", kU8, {2, 2}, std::vector<std::uint8_t>{127, 128, 1, 120});
+  const auto reader = dequantized(stored.reader(), kF32, {});
+  const std::vector<float> found = read_floats(*reader, "a.weight");
+  ASSERT_EQ(found.size(), 128U);
+  const auto four = [&](std::size_t at) { return std::vector<float>(&found[at], &found[at] + 4); };
+  EXPECT_THAT(four(0), ::testing::ElementsAre(1.0F, -1.125F, 0x1p-9F, 448.0F));
+  EXPECT_THAT(four(36), ::testing::ElementsAre(2.0F, -2.25F, 0x1p-8F, 896.0F));
+  EXPECT_THAT(four(124), ::testing::ElementsAre(0x1p-7F, -1.125F * 0x1p-7F, 0x1p-16F, 3.5F));
+  EXPECT_THAT(four(4), ::testing::Each(0.0F));
+  const std::vector<float> rounded = test::read_bfloat16(*dequantized(stored.reader(), kBf16, {}), "a.weight");
+  EXPECT_EQ(rounded, found);  // Few bits: nothing is lost.
+}
+
+TEST(Mlx, Nvfp4MayHaveAGlobalScaleForEachExpert) {
+  std::mt19937 random(3);
+  Bytes codes(2 * 3 * 16);
+  for (std::byte& each : codes) each = static_cast<std::byte>(random() & 0xFF);
+  const std::vector<std::uint8_t> scales{0x38, 0x40, 0x30, 0x7E, 0x01, 0x39, 0x50, 0x38, 0x38, 0x20, 0x41, 0x42};
+  const std::array numbers{1.0F, 2.0F, 0.5F, 448.0F, 0x1p-9F, 1.125F,  // E4M3
+                           8.0F, 1.0F, 1.0F, 0.125F, 2.25F,   2.5F};
+  for (const bool has_global : {false, true}) {
+    Stored stored;
+    stored.add("a.weight", kU32, {2, 3, 4}, codes);
+    stored.add("a.scales", kU8, {2, 3, 2}, scales);
+    if (has_global) stored.add("a.global_scale", kF32, {2}, std::vector<float>{3.3F, 0.7F});
+    const auto reader = dequantized(stored.reader(), kF32, {});
+    EXPECT_EQ(reader->catalog().tensors.size(), 1U);
+    const std::vector<float> found = read_floats(*reader, "a.weight");
+    ASSERT_EQ(found.size(), 192U);
+    for (std::size_t i = 0; i < found.size(); ++i) {
+      const float global = has_global ? (i < 96 ? 3.3F : 0.7F) / 2688.0F : 1.0F, scale = numbers[i / 16] * global;
+      ASSERT_EQ(found[i], kE2m1[code_at(codes, static_cast<std::int64_t>(4 * i), 4)] * scale) << has_global << i;
+    }
   }
 }
 
@@ -117,8 +160,21 @@ TEST(Mlx, RefusesByNameInsteadOfGuessing) {
        {four},
        ErrorCode::kCorruption,
        "its scales are missing"},
-      {"mxfp8", {{"a.weight", kU32, {4, 16}}, {"a.scales", kU8, {4, 2}}}, {}, ErrorCode::kUnsupported, "only mxfp4"},
-      {"nvfp4", {{"a.weight", kU32, {4, 16}}, {"a.scales", kU8, {4, 8}}}, {}, ErrorCode::kUnsupported, "only mxfp4"},
+      {"no mode",
+       {{"a.weight", kU32, {4, 16}}, {"a.scales", kU8, {4, 1}}},
+       {},
+       ErrorCode::kUnsupported,
+       "as in none of MLX's modes"},
+      {"mxfp4 with a global scale",
+       {{"a.weight", kU32, {4, 8}}, {"a.scales", kU8, {4, 2}}, {"a.global_scale", kF32, {1}}},
+       {},
+       ErrorCode::kUnsupported,
+       "scales of two levels"},
+      {"too many global scales",
+       {{"a.weight", kU32, {2, 4, 8}}, {"a.scales", kU8, {2, 4, 4}}, {"a.global_scale", kF32, {3}}},
+       {},
+       ErrorCode::kCorruption,
+       "the global scales do not fit"},
   };
   for (const Refused& each : all) {
     Stored stored = test::zeros_of(each.parts);

@@ -197,6 +197,25 @@ class Dequantize(unittest.TestCase):
         self.expect({f"{MODULE}.weight": scaled.reshape(32, 64), f"{experts}.weight": (blocks * powers[..., None]).reshape(2, 8, 64),
                      norm: stored[norm]}, GOLDEN / "mlx")
 
+    def test_mlx_floats(self):
+        """Reads files by mlx, whose dequantize gives these numbers in float32."""
+        stored = load_file(GOLDEN / "mlx-floats/model.safetensors")
+        gate, up, experts = (f"model.layers.0.mlp.{name}" for name in ("gate_proj", "up_proj", "switch_mlp.down_proj"))
+
+        def fp4(module, scales):
+            numbers = E2M1[nibbles(stored[f"{module}.weight"].view(torch.uint8))]
+            return (numbers.unflatten(-1, (-1, 16)) * scales[..., None]).flatten(-2)
+
+        def e4m3(module):
+            return stored[f"{module}.scales"].view(torch.float8_e4m3fn).float()
+
+        codes = stored[f"{up}.weight"].view(torch.float8_e4m3fn).float().unflatten(-1, (-1, 32))
+        powers = torch.exp2(stored[f"{up}.scales"].float() - 127)
+        largest = stored[f"{experts}.global_scale"][:, None, None] / (6 * 448)
+        wanted = {gate: fp4(gate, e4m3(gate)), up: (codes * powers[..., None]).flatten(-2),
+                  experts: fp4(experts, e4m3(experts) * largest)}
+        self.expect({f"{module}.weight": weight for module, weight in wanted.items()}, GOLDEN / "mlx-floats")
+
     def test_gpt_oss_as_transformers_reads_it(self):
         from transformers.integrations.mxfp4 import convert_moe_packed_tensors
 

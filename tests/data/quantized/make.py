@@ -120,5 +120,25 @@ def mlx():
     (folder / "config.json").write_text(json.dumps({**CONFIG, "quantization": quantization, "quantization_config": quantization}))
 
 
-for make in (bitsandbytes, compressed_tensors, torchao, by_layout, mlx):
+def mlx_floats():
+    """nvfp4, also with a scale for each expert as mlx-lm's `_quantize_experts` stores it, and mxfp8."""
+    import mlx.core as mx
+
+    layer = "model.layers.0.mlp."
+    gate, up, experts = (mx.array(noise(*shape).numpy()).astype(mx.bfloat16) for shape in ((8, 64), (8, 96), (2, 4, 64)))
+    largest = mx.abs(experts).max(axis=(1, 2)).astype(mx.float32)
+    each = [mx.quantize(expert, mode="nvfp4", global_scale=one) for expert, one in zip(experts, largest)]
+    parts = {"gate_proj": mx.quantize(gate, mode="nvfp4"), "up_proj": mx.quantize(up, mode="mxfp8"),
+             "switch_mlp.down_proj": [mx.stack(part) for part in zip(*each)]}
+    tensors = {f"{layer}{name}.{key}": part for name, both in parts.items() for key, part in zip(("weight", "scales"), both)}
+    tensors[f"{layer}switch_mlp.down_proj.global_scale"] = largest
+    nvfp4, mxfp8 = ({"group_size": size, "bits": bits, "mode": mode} for size, bits, mode in ((16, 4, "nvfp4"), (32, 8, "mxfp8")))
+    quantization = {**nvfp4, f"{layer}up_proj": mxfp8, f"{layer}switch_mlp.down_proj": {**nvfp4, "global_scale": True}}
+    folder = OUT / "mlx-floats"
+    folder.mkdir(parents=True, exist_ok=True)
+    mx.save_safetensors(str(folder / "model.safetensors"), tensors, metadata={"format": "mlx"})
+    (folder / "config.json").write_text(json.dumps({**CONFIG, "quantization": quantization, "quantization_config": quantization}))
+
+
+for make in (bitsandbytes, compressed_tensors, torchao, by_layout, mlx, mlx_floats):
     make()
