@@ -193,8 +193,9 @@ std::unique_ptr<Reader> ModelExport::open_reference() {
 /// Hints about the model's own names. With a map there are none, because its names differ.
 ModelHints ModelExport::hints() const {
   const bool takes_several = !options_.names.include.empty();
-  if (options_.is_mapped) return {.takes_several = takes_several};
-  ModelHints hints{.type = config_.type, .takes_several = takes_several};
+  const bool is_adapters_file = !loader_files({base_name(taken_.paths.front())}, Loader::kPeft).empty();
+  if (options_.is_mapped) return {.takes_several = takes_several, .is_adapters_file = is_adapters_file};
+  ModelHints hints{.type = config_.type, .takes_several = takes_several, .is_adapters_file = is_adapters_file};
   if (reference_weights_) {
     hints.has = [this](std::string_view name) { return has_tensor(reference_weights_->catalog(), name); };
   }

@@ -332,10 +332,17 @@ void check_names(const Catalog& source, const std::vector<ModelTensor>& tensors)
   }
 }
 
-/// Renames the tensors as PEFT does if they belong to an adapter.
-void take_adapter(const Catalog& source, ModelPart& part) {
+/// Renames the tensors as PEFT does if they belong to an adapter. In PEFT's own file, the types without a `lora_` (IA3,
+/// LoHa, prompts) have their final names.
+void take_adapter(const Catalog& source, ModelPart& part, bool is_adapters_file) {
   const auto found = std::ranges::find_if(part.tensors, is_lora, &ModelTensor::name);
-  if (found == part.tensors.end()) return;
+  if (found == part.tensors.end()) {
+    part.is_adapter = is_adapters_file;
+    for (ModelTensor& each : part.tensors) {
+      if (is_adapters_file) each.name = source.tensors[each.source].name;
+    }
+    return;
+  }
   const auto other = std::ranges::find_if(part.tensors, is_lora_of_other_tool, &ModelTensor::name);
   if (other != part.tensors.end()) throw refused_names_of_other_tool(other->name);
   const std::string_view name = source.tensors[found->source].name;
@@ -419,7 +426,7 @@ ModelPart find_model(const Catalog& source, const std::function<bool(std::string
       ++part.other_objects;
     }
   }
-  take_adapter(source, part);
+  take_adapter(source, part, hints.is_adapters_file);
   if (!part.is_adapter) {
     for (ModelTensor& each : part.tensors) each.name = without_adapter(each.name);
     drop_average_counter(part);

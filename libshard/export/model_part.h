@@ -51,7 +51,8 @@ struct ModelPart {
 struct ModelHints {
   std::function<bool(std::string_view name)> has{};  ///< Whether a reference has a tensor; null: there is none.
   std::string type{};                                ///< `model_type` of its config; may be empty.
-  bool takes_several = false;  ///< The entries were chosen by name: several containers are one model.
+  bool takes_several = false;     ///< The entries were chosen by name: several containers are one model.
+  bool is_adapters_file = false;  ///< The source is PEFT's own file of an adapter of any type.
 };
 
 /// Finds the model's part of the entries that `takes_part` accepts (by source name). If tensors are in a container in
@@ -63,7 +64,8 @@ struct ModelHints {
 /// a different head), each loses one leading `model.`, unless most are names of the reference, or the type is that of
 /// RF-DETR, of which a class has such names beside others. If all names begin with `model.`, they lose it if more of
 /// them match the reference without it. Without a reference, they lose it if the next part is a name of the model
-/// according to `type`, such as `model.bert.`. Tensors of an adapter (LoRA) without its base model get PEFT's names.
+/// according to `type`, such as `model.bert.`. Tensors of an adapter (LoRA) without its base model get PEFT's names;
+/// those of PEFT's own file keep their names.
 /// \throws Error kInvalidArgument  two tensors would have one name; kUnsupported  tensors of an adapter together with
 ///   those of its base model, or flat parameters of FSDP, whose names the checkpoint does not contain.
 ModelPart find_model(const Catalog& source, const std::function<bool(std::string_view name)>& takes_part,

@@ -338,6 +338,19 @@ class Adapters(ExportTest):
         self.export(LORA / "adapter", "-o", "again")
         self.assert_is_the_adapter("again")
 
+    def test_pefts_file_of_any_type_of_adapter_stays_one(self):
+        kinds = {"IA3": "base_model.model.model.layers.0.mlp.down_proj.ia3_l", "LOHA": "base_model.model.q_proj.hada_w1_a",
+                 "LN_TUNING": "base_model.model.model.norm.weight", "PROMPT_TUNING": "prompt_embeddings"}
+        for kind, name in kinds.items():
+            with self.subTest(kind):
+                (self.dir / kind).mkdir()
+                write(self.dir / kind / "adapter_model.safetensors", {name: [1, 2]})
+                (self.dir / kind / "adapter_config.json").write_text(json.dumps({"peft_type": kind}))
+                result = self.export(kind, "-o", f"{kind}-out")
+                self.assertEqual(warnings(result), "")
+                self.assertEqual(names(self.dir / f"{kind}-out", "adapter_model"), [name])
+                self.assertTrue((self.dir / f"{kind}-out/adapter_config.json").exists())
+
     def test_an_adapter_inside_its_base_model_is_a_line_away(self):
         error = self.export(LORA / "whole.pt", "-o", "out", code=8)
         self.assertIn("then merge it into the base model with --lora", error["hint"])

@@ -230,6 +230,15 @@ TEST(FindModel, AnAdapterAloneGetsTheNamesOfPeft) {
               ElementsAre("base_model.model.a.lora_A.weight", "base_model.model.head.weight"));
 }
 
+TEST(FindModel, NamesInPeftsOwnFileStay) {
+  for (const char* const name :
+       {"base_model.model.model.norm.weight", "base_model.model.a.hada_w1_a", "prompt_embeddings"}) {
+    const ModelPart part = find_model(catalog_of({name}), kAll, {.is_adapters_file = true});
+    EXPECT_TRUE(part.is_adapter);
+    EXPECT_THAT(test::names_of(part.tensors), ElementsAre(name));
+  }
+}
+
 TEST(FindModel, SeveralModelsAreChoices) {
   Catalog catalog;
   for (const char* const each : {"critic", "generator", "optimizer_g"}) add_below(catalog, {each, "0.weight"});
