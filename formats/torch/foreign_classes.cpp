@@ -47,9 +47,7 @@ Error foreign_class(const Value& opaque, const Value& object, std::string_view n
       .found(shown)
       .because("to load this file, Python would import it and could run its code; shardctl ran nothing")
       .suggest(Remedy::kOpaqueGlobals);
-  if (pickle::is_foreign_holder(object)) {
-    error.hint("if it is a torch.nn.Module, save its state_dict() in Python, where the class exists");
-  }
+  if (pickle::is_foreign_holder(object)) error.hint(kModuleHint);
   return error;
 }
 

@@ -14,6 +14,10 @@
 
 namespace shard::torch_save {
 
+/// A hint for an object that contains the model's tensors as attributes.
+inline constexpr const char* kModuleHint =
+    "if it is a torch.nn.Module, save its state_dict() in Python, where the class exists";
+
 /// The opaque values below a value.
 struct Opaques {
   const Value* first = nullptr;    ///< Null if there is none.

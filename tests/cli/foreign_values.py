@@ -169,6 +169,15 @@ class ForeignValues(ProgramTest):
                          "if it is a torch.nn.Module, save its state_dict() in Python, where the class exists, or "
                          "add --unknown-globals opaque to read everything else")
 
+    def test_a_saved_module_is_no_model_even_without_the_objects_beside_it(self):
+        module = b"cmy.project\nNet\n)\x81}" + text("_parameters") + b"}" + text("w") + tensor(0) + b"ssb"
+        optimizer = text("optimizer") + b"}" + text("momentum") + tensor(1) + b"s"
+        for name, pickled in ("whole", module), ("last", b"}(" + text("model") + module + optimizer + b"u"):
+            source = self.torch_file(f"{name}.pt", pickled)
+            for more in [], ["--objects", "drop"]:
+                error = self.json("export", source, "-o", "out", *more, code=8)
+                self.assertEqual(error["hint"], "if it is a torch.nn.Module, save its state_dict() in Python, where the class exists")
+
     def test_a_dict_with_a_class_as_a_key_is_refused_with_the_key(self):
         callbacks = text("callbacks") + b"}clightning.callbacks\nCheckpoint\nK\x01s"
         source = self.torch_file("keys.pt", b"}(" + text("w") + tensor(0) + callbacks + b"u")

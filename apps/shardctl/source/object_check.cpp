@@ -9,6 +9,7 @@
 #include "apps/shardctl/request/command_text.h"
 #include "apps/shardctl/source/source.h"
 #include "apps/shardctl/text/value_text.h"
+#include "formats/parts/pickle/foreign_holder.h"
 #include "formats/torch/foreign_classes.h"
 #include "formats/torch/saved_file.h"
 #include "formats/torch/tensor_pickle.h"
@@ -78,12 +79,14 @@ struct UnwritableReport {
   std::size_t count = 0;
   std::vector<std::string> excludes;  ///< Names that only --exclude skips.
   bool must_drop = false;             ///< --objects drop is needed to skip some objects.
+  bool is_whole_model = false;        ///< The first one may be a module, and there are no tensors beside it.
 
   Error error(const std::vector<std::string>& arguments, std::string_view done) const {
     const std::string more =
         count > 1 ? "; the same is true of " + plural(static_cast<std::int64_t>(count) - 1, "other") : std::string();
     Error error(ErrorCode::kUnsupported, fmt::format("'{}' {}, which cannot be {}{}", first, is, done, more));
     error.of_tensor(first);
+    if (is_whole_model) return error.hint(torch_save::kModuleHint);
     std::string words = exclude_words(excludes);
     if (words.size() > kMaxHintBytes) return error.hint("exclude them by pattern: --exclude '**.NAME'");
     if (must_drop) words += excludes.empty() ? "--objects drop" : " --objects drop";
@@ -141,7 +144,10 @@ FirstNames check_objects(const Catalog& catalog, const ObjectCheck& check) {
       if (found.holds_tensors) dropped.add(name);
       continue;
     }
-    if (refused.count++ == 0) refused.first = name, refused.is = found.is;
+    if (refused.count++ == 0) {
+      refused.first = name, refused.is = found.is;
+      refused.is_whole_model = catalog.tensors.empty() && pickle::is_foreign_holder(*object.value);
+    }
     if (must_exclude && (refused.excludes.empty() || refused.excludes.back() != name)) refused.excludes.push_back(name);
   }
   if (refused.count > 0) throw refused.error(check.arguments, check.done);
