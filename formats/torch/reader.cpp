@@ -51,7 +51,7 @@ class TorchReader final : public SavedReader {
       for (const std::string& name : source_.names) try_file(name, kNoIndex);
     } else {
       index_.read_files([this](const std::string& name, std::uint32_t file) { return try_file(name, file); });
-      for (const Tensor& tensor : catalog_.tensors) index_.take(tensor.name, index_files_[file_of(tensor)]);
+      for (const Tensor& tensor : catalog_.tensors) index_.take(listed_name(tensor), index_files_[file_of(tensor)]);
       index_.finish(catalog_.warnings);
       if (findings_.goes_on()) drop_other_copies();
     }
@@ -99,11 +99,18 @@ class TorchReader final : public SavedReader {
     if (catalog_.format_version.empty()) catalog_.format_version = files_.version(index);
   }
 
+  /// The index's name for a tensor. Indexes of optimizers (ColossalAI) list only the parameter's number in the file.
+  std::string_view listed_name(const Tensor& tensor) {
+    if (tensor.path.size() < 2 || index_.lists(tensor.name)) return tensor.name;
+    const std::string_view first = tensor.name.substr(0, tensor.name.find('.'));
+    return index_.lists(first) ? first : tensor.name;
+  }
+
   std::uint32_t file_of(const Tensor& tensor) const { return catalog_.storage_of(tensor).file; }
 
   void drop_other_copies() {
     for (Tensor& tensor : catalog_.tensors) {
-      tensor.damaged = index_.is_other_copy(tensor.name, index_files_[file_of(tensor)]);
+      tensor.damaged = index_.is_other_copy(listed_name(tensor), index_files_[file_of(tensor)]);
     }
   }
 

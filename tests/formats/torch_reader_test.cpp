@@ -428,6 +428,18 @@ TEST_F(TorchFolder, ASingleFileNeedsNoIndex) {
   EXPECT_THAT(names(files_.open("/one")->catalog()), ElementsAre("a", "b"));
 }
 
+TEST_F(TorchFolder, AnIndexMayListTheKeysOfTheFilesDicts) {  // As ColossalAI's of an optimizer does.
+  files_.put("/optimizer/pytorch_optim-00001.bin", golden("torch/nested.pt"));
+  std::string map;
+  for (const char* const key : {"3", "mixed", "model", "optimizer"}) {
+    map += std::string(map.empty() ? "" : ", ") + '"' + key + R"(": "pytorch_optim-00001.bin")";
+  }
+  files_.put("/optimizer/pytorch_optim.bin.index.json", R"({"metadata": {}, "weight_map": {)" + map + "}}");
+  const std::unique_ptr<Reader> reader = files_.open("/optimizer");
+  EXPECT_EQ(reader->catalog().tensors.size(), 10U);
+  EXPECT_THAT(reader->catalog().warnings, ::testing::IsEmpty());
+}
+
 TEST_F(TorchFolder, AFileThatTheIndexNamesMustBeThere) {
   put_index(R"("a": ")" + first_ + R"(", "b": ")" + second_ + R"(", "c": "pytorch_model-00003-of-00003.bin")");
   const Error error = error_of(files_, "/hf");
