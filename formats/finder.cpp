@@ -10,6 +10,7 @@
 #include <tuple>
 #include <utility>
 
+#include "formats/foreign.h"
 #include "formats/megatron_tracker.h"
 #include "formats/registry.h"
 #include "libshard/core/name_pattern.h"
@@ -25,12 +26,12 @@ namespace {
 constexpr std::size_t kMaxFound = 8;
 constexpr int kMaxDepth = 2, kMaxNames = 4096, kMaxProbes = 64;
 /// Prefixes of the files and folders in which trainers store their own state.
-constexpr std::array<std::string_view, 15> kSideBegins{"training_args", "scheduler",     "lr_scheduler", "rng",
+constexpr std::array<std::string_view, 16> kSideBegins{"training_args", "scheduler",     "lr_scheduler", "rng",
                                                        "random_states", "scaler",        "grad_scaler",  "sampler",
                                                        "trainer_state", "extra_state",   "extra_info",   "recipe_state",
-                                                       "dataloader",    "dl_state_dict", "train_state"};
+                                                       "dataloader",    "dl_state_dict", "train_state",  "data_reader"};
 /// Whole names of such files and folders, without suffixes.
-constexpr std::array<std::string_view, 4> kSideNames{"data", "train", "meta", "args"};
+constexpr std::array<std::string_view, 5> kSideNames{"data", "train", "trainer", "meta", "args"};
 constexpr std::string_view kWorldSize = "world_size_", kOptimizer = "optim", kModel = "model", kRank = "rank";
 /// verl's folders of steps. A file with Megatron's name is about the last complete step.
 constexpr std::string_view kStepFolder = "global_step_";
@@ -103,9 +104,20 @@ bool is_side_name(std::string_view name) {
          std::ranges::any_of(kSideBegins, [&](std::string_view begin) { return name.starts_with(begin); });
 }
 
+/// True for fairseq2's folders of one stage and of one slice: model/pp_00/tp_00. They do not count as levels.
+bool is_ranks_folder(std::string_view name) {
+  return (name.starts_with("pp_") || name.starts_with("tp_")) && parse_natural(name.substr(3)).has_value();
+}
+
+/// The last name in a path that is not of such a folder.
+std::string name_above_ranks(std::string path) {
+  while (is_ranks_folder(base_name(path))) path = parent_path(path);
+  return base_name(path);
+}
+
 /// True for a trainer's own state: a file with such a name, or files in a folder with such a name.
 bool is_side_state(const FoundCheckpoint& found) {
-  return is_side_name(base_name(found.path)) ||
+  return is_side_name(name_above_ranks(found.path)) ||
          (found.kind != FoundCheckpoint::Kind::kFolder && is_side_name(base_name(parent_path(found.path))));
 }
 
@@ -137,8 +149,10 @@ class Finder {
         if (is_done()) return;
         if (probe(path)) {
           add({Kind::kFolder, path});
-        } else if (depth + 1 < kMaxDepth) {
-          look_in(path, depth + 1);
+        } else if (is_nanotron_folder(store_, path)) {
+          continue;
+        } else if (is_ranks_folder(name) || depth + 1 < kMaxDepth) {
+          look_in(path, is_ranks_folder(name) ? depth : depth + 1);
         } else {
           add_sets(path);
         }
@@ -221,8 +235,9 @@ std::string last_step(const SourceStore& store, const std::string& folder) {
 }  // namespace
 
 std::vector<FoundCheckpoint> model_candidates(const Source& source, std::vector<FoundCheckpoint> found) {
-  std::erase_if(found,
-                [](const FoundCheckpoint& each) { return is_side_state(each) || is_optimizers(base_name(each.path)); });
+  std::erase_if(found, [](const FoundCheckpoint& each) {
+    return is_side_state(each) || is_optimizers(name_above_ranks(each.path));
+  });
   if (found.size() < 2) return found;
   const std::string last = last_step(*source.store, source.paths.front());
   const auto is_older = [&](const FoundCheckpoint& each) { return !each.path.starts_with(last); };

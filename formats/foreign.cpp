@@ -53,6 +53,7 @@ constexpr ForeignKind kCheckpointing{
     "a torch_checkpointing checkpoint",
     "restore it with torch_checkpointing and save it with torch.distributed.checkpoint"};
 constexpr ForeignKind kNanotron{"a nanotron checkpoint", "convert it with nanotron's convert_nanotron_to_hf.py"};
+constexpr std::string_view kNanotronName = "checkpoint_metadata.json";
 constexpr ForeignKind kOrbax{"an Orbax checkpoint",
                              "restore it with orbax.checkpoint and save its arrays with safetensors.flax.save_file"};
 constexpr ForeignKind kFlax{"a Flax checkpoint",
@@ -97,7 +98,7 @@ struct Mark {
 constexpr std::array kMarks{
     Mark{".snapshot_metadata", kSnapshot},
     Mark{"metadata.pkl", kCheckpointing},
-    Mark{"checkpoint_metadata.json", kNanotron},
+    Mark{kNanotronName, kNanotron},
     Mark{"_CHECKPOINT_METADATA", kOrbax},
     Mark{"manifest.ocdbt", kOrbax},
     Mark{"_METADATA", kOrbax},
@@ -318,6 +319,10 @@ std::optional<Error> foreign_look_alike(const Source& source) {
     if (error) return error;
   }
   return std::nullopt;
+}
+
+bool is_nanotron_folder(const SourceStore& store, const std::string& folder) {
+  return store.exists(join_path(folder, std::string(kNanotronName)));
 }
 
 std::optional<Error> foreign_kind(const Source& source) {

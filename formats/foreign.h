@@ -19,6 +19,9 @@ std::optional<Error> foreign_look_alike(const Source& source);
 /// Format::explain_refusal of all formats. Call it after the formats' detect.
 std::optional<Error> foreign_kind(const Source& source);
 
+/// True for one step of nanotron, whose optimizer's files are readable although its weights are not.
+bool is_nanotron_folder(const SourceStore& store, const std::string& folder);
+
 /// The error for a kind of checkpoint that this build cannot read: `what` is "a GGUF file".
 Error unreadable_kind(std::string_view what, const std::string& path);
 

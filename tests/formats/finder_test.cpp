@@ -116,6 +116,28 @@ TEST_F(FolderAbove, TwoFoldersDownIsAsFarAsItLooks) {
   EXPECT_THAT(error.why(), HasSubstr("the content matches none of: safetensors"));
 }
 
+TEST_F(FolderAbove, FoldersOfStagesAndSlicesAreNoLevels) {
+  const std::string model = "/step_10/model/pp_00/tp_00";
+  for (const std::string rank : {"0", "1"}) {
+    const std::string file = "ranks_dtensor_r2/model_world_size_2_rank_" + rank + ".pt";
+    copy_file(file, model + "/sdp_0" + rank + ".pt");
+    copy_file(file, "/step_10/optimizer/pp_00/tp_00/sdp_0" + rank + ".pt");
+    copy_file("plain.pt", "/step_10/trainer/rank_0" + rank + ".pt");
+    copy_file("plain.pt", "/step_10/data_reader/dp_0" + rank + ".pt");
+  }
+  EXPECT_THAT(suggested("/step_10"), ElementsAre(read_folder(model), read_folder("/step_10/optimizer/pp_00/tp_00")));
+  const Source step{fs.get(), {"/step_10"}};
+  EXPECT_EQ(model_candidates(step, recognise(step).below).size(), 1U);
+}
+
+TEST_F(FolderAbove, TheOptimizerOfAnUnsupportedCheckpointIsNone) {
+  put("/run/10/checkpoint_metadata.json", "{}");
+  copy_file("plain.pt", "/run/10/optimizer/optimizer_pp-0-of-1_dp-0-of-1_tp-0-of-1.pt");
+  const Error error = test::error_of([&] { detect_format({fs.get(), {"/run"}}); });
+  EXPECT_EQ(error.code(), ErrorCode::kUnsupported);
+  EXPECT_THAT(error.what(), HasSubstr("nanotron"));
+}
+
 TEST_F(FolderAbove, SetsOfRankFilesAreNamedOneByOne) {
   put_verl("/run/global_step_5/actor");
   const std::string actor = "/run/global_step_5/actor/";
