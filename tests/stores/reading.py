@@ -57,7 +57,7 @@ def check_web_and_hub(tool, served, folder):
     expect_same(tool, f"{web}/ckpt", folder / "web" / "ckpt")
     expect_same(tool, f"{web}/parts", folder / "web" / "parts")
     expect_same(tool, f"{web}/model.safetensors", folder / "web" / "model.safetensors")
-    for url in ("hf://org/model", "hf://org/model@v1", f"hf://org/model@{server.COMMIT}"):
+    for url in ("hf://org/model", "hf://org/model@v1", f"hf://org/model@{server.COMMIT}", "hf://old/model"):
         expect_same(tool, url, folder / "hub" / "org" / "model")
     served.reset()
     tool.expect(3, "inspect", "hf://gated/model", holds=("the server refuses access", "GatedRepo", "HF_TOKEN"))

@@ -25,6 +25,7 @@ from s3_server import GOOGLE_TOKEN, KEY_ID, LEAST_PART, S3, SECRET, bytes_of, et
 
 TOKEN = "hf_test"
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
+BASE = "/below/a/path"  # The hub and S3 answer below it too.
 CODES = {400: "InvalidRequest", 403: "AccessDenied", 404: "NoSuchKey", 412: "PreconditionFailed", 416: "InvalidRange",
          409: "ConditionalRequestConflict", 429: "TooManyRequests", 500: "InternalError", 503: "SlowDown"}
 
@@ -157,9 +158,12 @@ class Handler(S3, http.server.BaseHTTPRequestHandler):
             return self.file(os.path.join(root, "hub", path.lstrip("/")))
         if path.startswith("/web/"):
             return self.file(os.path.join(root, path.lstrip("/")), is_web=True)
+        path = path.removeprefix(BASE)
         is_identity = path in ("", "/") and self.command == "POST"
         if path.startswith(("/latest/", "/role/", "/computeMetadata/")) or is_identity or "Action" in self.query:
             return self.identity(path)
+        if path.startswith(("/old/", "/api/models/old/")):  # The hub's answer to the former name of an organization.
+            return self.reply(307, headers=[("Location", self.path.replace("/old/", "/org/", 1))])
         if match := re.fullmatch(r"/([^/]+/[^/]+)/resolve/([^/]+)/(.+)", path):
             return self.hub_file(*match.groups())
         if match := re.fullmatch(r"/api/models/([^/]+/[^/]+)/(revision|tree)/([^/]+)", path):

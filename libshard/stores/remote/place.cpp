@@ -134,15 +134,24 @@ Error Place::failed(const HttpAnswer& answer, const std::string& url, ErrorCode 
 }
 
 HttpAnswer Place::ask(const std::function<HttpRequest()>& make, const std::string& url) {
+  std::optional<Address> address;
+  int redirects = 0;
   for (bool is_mended = false;;) {
+    HttpRequest sent;
     HttpAnswer answer = transport_.send([&] {
-      HttpRequest request = make();
-      authorize(request);
-      return request;
+      sent = make();
+      direct(sent, address);
+      return sent;
     });
     if (answer.is_ok()) return answer;
-    if (is_mended || !mend(answer)) throw failed(answer, url);
-    is_mended = true;
+    if (!is_mended && mend(answer)) {
+      is_mended = true;
+    } else if (follows_redirects() && is_redirect(answer.status) && redirects < kMostRedirects) {
+      ++redirects;  // A hub redirects the old name of a model.
+      address = redirected(url, sent, answer);
+    } else {
+      throw failed(answer, url);
+    }
   }
 }
 
@@ -178,17 +187,22 @@ HttpAnswer Place::send(const Change& change) {
 HttpRequest Place::ranged(const Object& object, std::int64_t begin, std::int64_t end,
                           const std::optional<Address>& address) {
   HttpRequest request = request_of(object.key);
-  const std::string origin = request.origin;
+  request.headers["range"] = fmt::format("bytes={}-{}", begin, end - 1);
+  // A weak ETag never matches. It is compared with the answer's.
+  if (!object.etag.empty() && !is_weak(object.etag)) request.headers["if-match"] = object.etag;
+  direct(request, address);
+  return request;
+}
+
+/// Sends a request to the address to which it was redirected. Only the place itself receives credentials.
+void Place::direct(HttpRequest& request, const std::optional<Address>& address) {
+  const bool is_elsewhere = address && address->origin != request.origin;
   if (address) {
     request.origin = address->origin;
     request.target = address->target;
     request.query.clear();
   }
-  request.headers["range"] = fmt::format("bytes={}-{}", begin, end - 1);
-  // A weak ETag never matches. It is compared with the answer's.
-  if (!object.etag.empty() && !is_weak(object.etag)) request.headers["if-match"] = object.etag;
-  if (request.origin == origin) authorize(request);
-  return request;
+  if (!is_elsewhere) authorize(request);
 }
 
 std::optional<Place::Address> Place::redirect_of(const std::string& key) {
@@ -202,7 +216,8 @@ bool Place::forget_redirect(const std::string& key) {
   return redirects_.erase(key) > 0;
 }
 
-void Place::follow(const std::string& key, const HttpRequest& request, const HttpAnswer& answer) {
+/// The address to which an answer redirects a request for `url`. \throws Error kNotFound  it is refused
+Place::Address Place::redirected(const std::string& url, const HttpRequest& request, const HttpAnswer& answer) const {
   const std::string& to = answer.header("location");
   Address address{request.origin, to};
   const std::string_view scheme = url_scheme(to);
@@ -218,8 +233,13 @@ void Place::follow(const std::string& key, const HttpRequest& request, const Htt
   if (request.origin.starts_with("https:") && !address.origin.starts_with("https:")) why = "it leaves HTTPS";
   if (is_private(to_host) && !is_private(from_host)) why = "it leads from a public into a private network";
   if (why != nullptr) {
-    throw Error(ErrorCode::kNotFound, "cannot follow the server's redirect").in_file(url_of(key)).because(why);
+    throw Error(ErrorCode::kNotFound, "cannot follow the server's redirect").in_file(url).because(why);
   }
+  return address;
+}
+
+void Place::follow(const std::string& key, const HttpRequest& request, const HttpAnswer& answer) {
+  Address address = redirected(url_of(key), request, answer);
   const std::scoped_lock lock(mutex_);
   redirects_[key] = std::move(address);
 }

@@ -122,6 +122,8 @@ class Place {
   };
   class RangeSink;
   void fetch(const Object& object, RangeSink& sink);
+  void direct(HttpRequest& request, const std::optional<Address>& address);
+  Address redirected(const std::string& url, const HttpRequest& request, const HttpAnswer& answer) const;
   HttpRequest ranged(const Object& object, std::int64_t begin, std::int64_t end, const std::optional<Address>& address);
   std::optional<Address> redirect_of(const std::string& key);
   void follow(const std::string& key, const HttpRequest& request, const HttpAnswer& answer);
