@@ -59,6 +59,7 @@ def check_web_and_hub(tool, served, folder):
     expect_same(tool, f"{web}/model.safetensors", folder / "web" / "model.safetensors")
     for url in ("hf://org/model", "hf://org/model@v1", f"hf://org/model@{server.COMMIT}", "hf://old/model"):
         expect_same(tool, url, folder / "hub" / "org" / "model")
+    tool.expect(0, "inspect", "hf://org/model", HF_ENDPOINT=served.url + server.BASE + "/")
     served.reset()
     tool.expect(3, "inspect", "hf://gated/model", holds=("the server refuses access", "GatedRepo", "HF_TOKEN"))
     tool.expect(0, "inspect", "hf://gated/model", HF_TOKEN=server.TOKEN)
@@ -145,6 +146,8 @@ def check_credentials(tool, served):
     tool.expect(2, "inspect", url, AWS_ENDPOINT_URL="not an address", holds="AWS_ENDPOINT_URL is not the address")
     tool.expect(0, "inspect", url, "--endpoint-url", served.url, "--region", "eu-west-1", AWS_ENDPOINT_URL="http://127.0.0.1:1")
     tool.expect(0, "inspect", url, AWS_ENDPOINT_URL_S3=served.url, AWS_ENDPOINT_URL="http://127.0.0.1:1")
+    tool.expect(0, "inspect", url, AWS_ENDPOINT_URL=served.url + server.BASE)
+    tool.expect(0, "gather", url, "-o", "s3://bucket/below.pt", AWS_ENDPOINT_URL=served.url + server.BASE)
     check_profiles(tool, served)
     tool.expect(0, "inspect", url, AWS_CONTAINER_CREDENTIALS_FULL_URI=served.url + "/role/container",
                 AWS_CONTAINER_AUTHORIZATION_TOKEN="container-token", **none)

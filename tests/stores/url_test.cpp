@@ -52,7 +52,18 @@ TEST(Url, KeysAreEncodedOnceWithCapitals) {
   EXPECT_EQ(query_text({{"prefix", "a/b c"}, {"uploads", ""}}), "prefix=a%2Fb%20c&uploads=");
 }
 
-TEST(Url, AddressesOfServicesHaveNoPath) {
+TEST(Url, AddressesOfServicesMayHaveAPath) {
+  const Service service = service_of("https://h:1/storage/v 1/", "HF_ENDPOINT");
+  EXPECT_EQ(service.origin, "https://h:1");
+  EXPECT_EQ(service.base, "/storage/v%201");
+  EXPECT_EQ(service_of("https://h/", "HF_ENDPOINT").base, "");
+  for (const char* const address : {"h/path", "https:///path", "https://h/path?x", "https://u:p@h/path"}) {
+    test::expect_error(ErrorCode::kInvalidArgument, "HF_ENDPOINT is not the address of a service",
+                       [&] { service_of(address, "HF_ENDPOINT"); });
+  }
+}
+
+TEST(Url, OriginsHaveNoPath) {
   EXPECT_EQ(origin_of("http://127.0.0.1:9000/", "--endpoint-url"), "http://127.0.0.1:9000");
   for (const char* const address : {"127.0.0.1:9000", "ftp://h", "https://", "https://h/path", "https://u:p@h"}) {
     test::expect_error(ErrorCode::kInvalidArgument, "--endpoint-url is not the address of a service",

@@ -47,7 +47,7 @@ class Bucket : public Place {
         bucket_(std::move(bucket)),
         is_anonymous_(request.is_anonymous),
         chain_(transport, environment) {
-    endpoint_ = request.endpoint.empty() ? std::string() : origin_of(request.endpoint, "the endpoint");
+    if (!request.endpoint.empty()) set_endpoint(service_of(request.endpoint, "the endpoint"));
   }
 
   bool can_list() const override { return true; }
@@ -82,15 +82,15 @@ class Bucket : public Place {
   HttpRequest request_of(const std::string& key) override {
     HttpRequest request;
     const std::string path = key.empty() ? std::string() : "/" + percent_encode(key, true);
-    const bool has_own_host = endpoint_.empty() && bucket_.find('.') == std::string::npos;
-    if (!endpoint_.empty()) {
-      request.origin = endpoint_;
+    const bool has_own_host = !has_endpoint() && bucket_.find('.') == std::string::npos;
+    if (has_endpoint()) {
+      request.origin = endpoint_.origin;
     } else if (has_own_host) {
       request.origin = fmt::format("https://{}.s3.{}.amazonaws.com", bucket_, region());
     } else {
       request.origin = fmt::format("https://s3.{}.amazonaws.com", region());
     }
-    request.target = has_own_host ? (path.empty() ? "/" : path) : "/" + bucket_ + path;
+    request.target = has_own_host ? (path.empty() ? "/" : path) : endpoint_.base + "/" + bucket_ + path;
     return request;
   }
 
@@ -135,8 +135,8 @@ class Bucket : public Place {
     const std::scoped_lock lock(mutex_);
     return std::exchange(region_, region) != region;
   }
-  void set_endpoint(std::string endpoint) { endpoint_ = std::move(endpoint); }
-  bool has_endpoint() const { return !endpoint_.empty(); }
+  void set_endpoint(Service endpoint) { endpoint_ = std::move(endpoint); }
+  bool has_endpoint() const { return !endpoint_.origin.empty(); }
 
   void sign(HttpRequest& request, const Credentials& credentials) {
     request.headers["host"] = authority_of(request.origin);
@@ -148,7 +148,7 @@ class Bucket : public Place {
  private:
   const std::string bucket_;
   const bool is_anonymous_;
-  std::string endpoint_;  ///< Empty: AWS.
+  Service endpoint_;  ///< Without an origin: AWS.
   std::mutex mutex_;
   std::string region_;
   CredentialsChain chain_;
@@ -160,10 +160,10 @@ class S3Bucket final : public Bucket {
       : Bucket(transport, request, environment, "s3", bucket) {
     for (const char* const name : {"AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL"}) {
       const std::string address = environment(name);
-      if (!has_endpoint() && !address.empty()) set_endpoint(origin_of(address, name));
+      if (!has_endpoint() && !address.empty()) set_endpoint(service_of(address, name));
     }
     const std::string of_profile = has_endpoint() ? std::string() : chain().profile_setting("endpoint_url");
-    if (!of_profile.empty()) set_endpoint(origin_of(of_profile, "endpoint_url of the profile"));
+    if (!of_profile.empty()) set_endpoint(service_of(of_profile, "endpoint_url of the profile"));
     std::string region = request.region.empty() ? chain().region() : request.region;
     is_region_stated_ = !request.region.empty();
     set_region(region.empty() ? "us-east-1" : region);
@@ -193,7 +193,7 @@ class GoogleBucket final : public Bucket {
   GoogleBucket(Transport& transport, const StoreRequest& request, const Environment& environment,
                const std::string& bucket)
       : Bucket(transport, request, environment, "gs", bucket) {
-    if (!has_endpoint()) set_endpoint(kGoogleOrigin);
+    if (!has_endpoint()) set_endpoint({kGoogleOrigin});
     set_region(request.region.empty() ? "auto" : request.region);
     keys_ = {environment("GS_ACCESS_KEY_ID"), environment("GS_SECRET_ACCESS_KEY"), ""};
     for (const char* const name : {"GOOGLE_OAUTH_ACCESS_TOKEN", "CLOUDSDK_AUTH_ACCESS_TOKEN"}) {

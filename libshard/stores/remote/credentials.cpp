@@ -238,14 +238,22 @@ std::optional<Credentials> CredentialsChain::from_environment() const {
   return found;
 }
 
-std::string CredentialsChain::sts_origin() {
+Service CredentialsChain::token_service() {
   for (const char* const name : {"AWS_ENDPOINT_URL_STS", "AWS_ENDPOINT_URL"}) {
-    if (const std::string address = variable(name); !address.empty()) return origin_of(address, name);
+    if (const std::string address = variable(name); !address.empty()) return service_of(address, name);
   }
   if (const std::string address = setting_of_profile("endpoint_url"); !address.empty())
-    return origin_of(address, "endpoint_url of the profile");
+    return service_of(address, "endpoint_url of the profile");
   const std::string region = variable("AWS_REGION");
-  return region.empty() ? "https://sts.amazonaws.com" : fmt::format("https://sts.{}.amazonaws.com", region);
+  return {region.empty() ? "https://sts.amazonaws.com" : fmt::format("https://sts.{}.amazonaws.com", region)};
+}
+
+HttpRequest CredentialsChain::token_request() {
+  const Service service = token_service();
+  HttpRequest request;
+  request.origin = service.origin;
+  request.target = service.base + "/";
+  return request;
 }
 
 std::optional<Credentials> CredentialsChain::from_web_identity(const std::string& token_file, const std::string& role) {
@@ -257,9 +265,8 @@ std::optional<Credentials> CredentialsChain::from_web_identity(const std::string
   }
   const std::string session = variable("AWS_ROLE_SESSION_NAME");
   const HttpAnswer answer = transport_.send([&] {
-    HttpRequest request;
+    HttpRequest request = token_request();
     request.method = "POST";
-    request.origin = sts_origin();
     request.headers["content-type"] = "application/x-www-form-urlencoded";
     request.body = query_text({{"Action", "AssumeRoleWithWebIdentity"},
                                {"RoleArn", role},
@@ -276,8 +283,7 @@ std::optional<Credentials> CredentialsChain::from_web_identity(const std::string
 Credentials CredentialsChain::assume_role(const Credentials& source, Query query) {
   query.insert({{"Action", "AssumeRole"}, {"RoleSessionName", "shardctl"}, {"Version", "2011-06-15"}});
   const HttpAnswer answer = transport_.send([&] {
-    HttpRequest request;
-    request.origin = sts_origin();
+    HttpRequest request = token_request();
     request.query = query;
     request.headers["host"] = authority_of(request.origin);
     const std::time_t now = std::time(nullptr);

@@ -11,6 +11,7 @@
 
 #include "libshard/stores/remote/http.h"
 #include "libshard/stores/remote/place.h"
+#include "libshard/stores/remote/url.h"
 
 namespace shard::stores {
 
@@ -54,7 +55,8 @@ class CredentialsChain {
   std::optional<Credentials> from_instance();
   std::optional<Credentials> from_source(const std::string& source);
   Credentials assume_role(const Credentials& source, Query query);
-  std::string sts_origin();
+  Service token_service();
+  HttpRequest token_request();
   /// The same as profile_setting. \pre the mutex is locked
   std::string setting_of_profile(const std::string& key);
   std::string variable(const std::string& name) const { return environment_(name); }

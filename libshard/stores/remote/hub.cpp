@@ -54,10 +54,10 @@ bool is_commit(std::string_view text) {
 
 class Hub final : public Place {
  public:
-  Hub(Transport& transport, const std::string& root, std::string origin, std::string repository, std::string revision,
+  Hub(Transport& transport, const std::string& root, Service service, std::string repository, std::string revision,
       std::string token)
       : Place(transport, root),
-        origin_(std::move(origin)),
+        service_(std::move(service)),
         repository_(std::move(repository)),
         revision_(std::move(revision)),
         token_(std::move(token)) {}
@@ -68,9 +68,7 @@ class Hub final : public Place {
   Listing list(const std::string& prefix, bool) override {
     resolve_revision();
     ListingPages pages(prefix);
-    HttpRequest page;
-    page.origin = origin_;
-    page.target = fmt::format("/api/models/{}/tree/{}", repository_, commit_);
+    HttpRequest page = request_to(fmt::format("/api/models/{}/tree/{}", repository_, commit_));
     page.query["recursive"] = "true";
     for (;;) {
       const HttpAnswer answer = ask([&] { return page; }, root());
@@ -81,23 +79,20 @@ class Hub final : public Place {
       }
       const std::string next = next_page(answer.header("link"));
       if (next.empty()) return pages.take();
-      const bool is_own = next.starts_with(origin_ + "/");
+      const bool is_own = next.starts_with(service_.origin + "/");
       if (!is_own && !next.starts_with('/')) {
         throw Error(ErrorCode::kCorruption, "cannot use the server's list of files")
             .in_file(root())
             .because("its next page is on a different server");
       }
-      page.target = is_own ? next.substr(origin_.size()) : next;
+      page.target = is_own ? next.substr(service_.origin.size()) : next;
       page.query.clear();
     }
   }
 
  protected:
   HttpRequest request_of(const std::string& key) override {
-    HttpRequest request;
-    request.origin = origin_;
-    request.target = fmt::format("/{}/resolve/{}/{}", repository_, commit_, percent_encode(key, true));
-    return request;
+    return request_to(fmt::format("/{}/resolve/{}/{}", repository_, commit_, percent_encode(key, true)));
   }
   /// The base class calls it only for requests to the hub itself, not to the servers to which the hub redirects.
   void authorize(HttpRequest& request) override {
@@ -122,12 +117,18 @@ class Hub final : public Place {
   }
 
  private:
+  HttpRequest request_to(const std::string& path) const {
+    HttpRequest request;
+    request.origin = service_.origin;
+    request.target = service_.base + path;
+    return request;
+  }
+
   /// Finds the commit of the revision once, so that all requests are about the same files.
   void resolve_revision() {
     if (!commit_.empty()) return;
-    HttpRequest request;
-    request.origin = origin_;
-    request.target = fmt::format("/api/models/{}/revision/{}", repository_, percent_encode(revision_, false));
+    const HttpRequest request =
+        request_to(fmt::format("/api/models/{}/revision/{}", repository_, percent_encode(revision_, false)));
     const HttpAnswer answer = ask([&] { return request; }, root());
     commit_ = text_in(parse_answer(answer.body), "sha");
     if (is_commit(commit_)) return;
@@ -137,7 +138,8 @@ class Hub final : public Place {
         .expected("a JSON document with 'sha'");
   }
 
-  const std::string origin_, repository_, revision_, token_;
+  const Service service_;
+  const std::string repository_, revision_, token_;
   std::string commit_;  ///< Set before the first listing returns.
 };
 
@@ -164,7 +166,7 @@ std::unique_ptr<Place> open_hub(Transport& transport, const StoreRequest& reques
         .hint("unset HF_HUB_OFFLINE, or name the folder of a downloaded model");
   }
   const std::string endpoint = environment("HF_ENDPOINT");
-  return std::make_unique<Hub>(transport, root, endpoint.empty() ? kHubOrigin : origin_of(endpoint, "HF_ENDPOINT"),
+  return std::make_unique<Hub>(transport, root, service_of(endpoint.empty() ? kHubOrigin : endpoint, "HF_ENDPOINT"),
                                repository, revision.empty() ? "main" : percent_decode(revision),
                                request.is_anonymous ? std::string() : find_token(environment));
 }

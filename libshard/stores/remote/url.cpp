@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <utility>
 
 #include "libshard/core/ascii.h"
 #include "libshard/core/error.h"
@@ -38,6 +39,12 @@ void add_encoded(std::string& out, char c) {
 
 Error bad_url(const std::string& text, const std::string& why) {
   return Error(ErrorCode::kInvalidArgument, fmt::format("cannot use the URL: {}", why)).in_file(text);
+}
+
+Error bad_address(const std::string& address, std::string_view named_by) {
+  return Error(ErrorCode::kInvalidArgument, fmt::format("{} is not the address of a service", named_by))
+      .expected("an address such as https://host:port")
+      .found(address.find('@') == std::string::npos ? address : "an address with a user or a password");
 }
 
 std::string_view host_of(std::string_view authority) {
@@ -134,17 +141,22 @@ std::string query_text(const Query& query) {
   return out;
 }
 
-std::string origin_of(const std::string& address, std::string_view named_by) {
+Service service_of(const std::string& address, std::string_view named_by) {
   const std::string_view scheme = url_scheme(address);
-  std::string origin = address;
-  while (origin.ends_with('/')) origin.pop_back();
+  std::string whole = address;
+  while (whole.ends_with('/')) whole.pop_back();
   const std::size_t from = scheme.size() + 3;
-  const bool is_origin = (scheme == "http" || scheme == "https") && origin.size() > from &&
-                         origin.find_first_of("/?#@ ", from) == std::string::npos;
-  if (is_origin) return origin;
-  throw Error(ErrorCode::kInvalidArgument, fmt::format("{} is not the address of a service", named_by))
-      .expected("an address such as https://host:port")
-      .found(address.find('@') == std::string::npos ? address : "an address with a user or a password");
+  const bool is_service = (scheme == "http" || scheme == "https") && whole.size() > from && whole[from] != '/' &&
+                          whole.find_first_of("?#@ ", from) == std::string::npos;
+  if (!is_service) throw bad_address(address, named_by);
+  const std::size_t end = std::min(whole.find('/', from), whole.size());
+  return {whole.substr(0, end), percent_encode_rest(std::string_view(whole).substr(end))};
+}
+
+std::string origin_of(const std::string& address, std::string_view named_by) {
+  Service service = service_of(address, named_by);
+  if (!service.base.empty()) throw bad_address(address, named_by);
+  return std::move(service.origin);
 }
 
 bool is_loopback(std::string_view authority) {

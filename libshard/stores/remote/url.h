@@ -33,7 +33,14 @@ std::string decode_listed_key(std::string_view text);
 /// "a=1&b=", encoded and sorted.
 std::string query_text(const Query& query);
 
-/// "https://host:port" of an address. \throws Error kInvalidArgument  not http:// or https://, or with a path or a user
+/// The address of a service.
+struct Service {
+  std::string origin{};  ///< "https://host:port".
+  std::string base{};    ///< The path before all others, such as "/storage/v1"; or empty.
+};
+/// \throws Error kInvalidArgument  not http:// or https://, or with a user, a query or a fragment
+Service service_of(const std::string& address, std::string_view named_by);
+/// The origin of a service without a base. \throws Error kInvalidArgument
 std::string origin_of(const std::string& address, std::string_view named_by);
 
 /// Whether a host, possibly with a port, is this machine: localhost, 127.0.0.0/8, [::1].
