@@ -127,6 +127,20 @@ def write_safetensors(path, sizes):
         file.truncate(8 + len(text) + end)
 
 
+def check_unlisted(tool, bucket):
+    """Objects of a bucket are read by those who may not list it, and a folder is known by its index, as on the web."""
+    for name, options in (("unlisted", ()), ("public-unlisted", ("--anonymous",))):
+        shutil.copytree(bucket / "parts", bucket.parent / name / "in" / "parts")
+        shutil.copytree(bucket / "ckpt", bucket.parent / name / "ckpt")
+        shutil.copy(bucket / "model.safetensors", bucket.parent / name / "model.safetensors")
+        for key in ("model.safetensors", "in/parts", "ckpt"):
+            digest = tool.expect(0, "digest", f"s3://{name}/{key}", *options).stdout
+            assert digest == tool.expect(0, "digest", bucket / pathlib.Path(key).name).stdout
+            tool.expect(0, "verify", f"s3://{name}/{key}", *options)
+        for key in ("absent", "in/absent", "in/parts/absent.safetensors"):
+            tool.expect(3, "inspect", f"s3://{name}/{key}", *options, holds=("the server refuses access", "AccessDenied"))
+
+
 def check_pages(tool, served):
     served.page = 2
     tool.expect(0, "inspect", "s3://bucket/ckpt")
@@ -315,6 +329,7 @@ def main():
             check_web_and_hub(tool, served, folder)
             check_requests(tool, served, bucket)
             check_pages(tool, served)
+            check_unlisted(tool, bucket)
             check_credentials(tool, served)
             check_renewal(tool, served)
             check_certificates(tool, served)

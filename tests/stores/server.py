@@ -3,8 +3,9 @@
     with Server(folder) as server: ... server.url, server.elsewhere_url
 
 Files are in `folder`: s3/BUCKET/KEY, web/PATH, hub/ORG/NAME/PATH. Objects of S3 need a signature by KEY_ID and SECRET
-unless the bucket's name begins with "public". `server.faults` is a list of Fault: the first that fits a request spoils
-its answer. `server.log` has a line "METHOD PATH RANGE" for each request.
+unless the bucket's name begins with "public". If it ends with "unlisted", lists are refused; so are absent objects of
+"public-unlisted", as by AWS. `server.faults` is a list of Fault: the first that fits a request spoils its answer.
+`server.log` has a line "METHOD PATH RANGE" for each request.
 """
 import dataclasses
 import datetime
@@ -173,6 +174,9 @@ class Handler(S3, http.server.BaseHTTPRequestHandler):
             return None
         if not os.path.isdir(os.path.join(root, "s3", bucket)):
             return self.fail(404, "NoSuchBucket")
+        is_unlisted = bucket.endswith("unlisted") and self.command == "GET"
+        if is_unlisted and (not key or bucket.startswith("public") and not os.path.isfile(os.path.join(root, "s3", bucket, key))):
+            return self.fail(403)
         if not key:
             if "uploads" in self.query:
                 return self.s3_uploads(bucket)

@@ -62,13 +62,16 @@ class Bucket : public Place {
     try {
       for (std::string token;;) {
         if (!token.empty()) query["continuation-token"] = token;
-        const HttpAnswer answer = ask(
+        const HttpAnswer answer = ask_any(
             [&] {
               HttpRequest request = request_of("");
               request.query = query;
               return request;
             },
             url);
+        const bool is_refused = (answer.status == 401 || answer.status == 403) && error_code(answer) == "AccessDenied";
+        if (is_refused && token.empty()) return {.refused = failed(answer, url)};
+        if (!answer.is_ok()) throw failed(answer, url);
         token = pages.add_s3_page(answer.body);
         if (token.empty()) break;
       }

@@ -83,7 +83,11 @@ class Objects {
 
   ObjectAnswer list() {
     ObjectAnswer answer;
-    const Listing listing = parsed([&] { return place_.list(key_.empty() ? key_ : key_ + "/", true); });
+    const Listing listing = parsed([&] {
+      Listing found = place_.list(key_.empty() ? key_ : key_ + "/", true);
+      if (found.refused) throw *found.refused;
+      return found;
+    });
     for (const Object& object : listing.objects) {
       answer.objects.push_back({.url = place_.url_of(object.key), .bytes = object.bytes, .etag = object.etag});
     }

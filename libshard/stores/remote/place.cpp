@@ -134,6 +134,12 @@ Error Place::failed(const HttpAnswer& answer, const std::string& url, ErrorCode 
 }
 
 HttpAnswer Place::ask(const std::function<HttpRequest()>& make, const std::string& url) {
+  HttpAnswer answer = ask_any(make, url);
+  if (!answer.is_ok()) throw failed(answer, url);
+  return answer;
+}
+
+HttpAnswer Place::ask_any(const std::function<HttpRequest()>& make, const std::string& url) {
   std::optional<Address> address;
   int redirects = 0;
   for (bool is_mended = false;;) {
@@ -150,7 +156,7 @@ HttpAnswer Place::ask(const std::function<HttpRequest()>& make, const std::strin
       ++redirects;  // A hub redirects the old name of a model.
       address = redirected(url, sent, answer);
     } else {
-      throw failed(answer, url);
+      return answer;
     }
   }
 }

@@ -43,6 +43,7 @@ inline constexpr std::int64_t kHeadBytes = 64 << 10;
 struct Listing {
   std::vector<Object> objects{};       ///< Sorted by key, no key twice.
   std::vector<std::string> folders{};  ///< Keys without their last slash, of a listing that is not deep.
+  std::optional<Error> refused{};      ///< The server does not allow lists to this client, but may allow reads.
 };
 
 /// Threads: safe.
@@ -114,6 +115,8 @@ class Place {
 
   /// The answer to a request without a range, for listings. \throws Error  any other than a success
   HttpAnswer ask(const std::function<HttpRequest()>& make, const std::string& url);
+  /// The same, with any status. \throws Error kNotFound  a refused redirect; kInterrupted
+  HttpAnswer ask_any(const std::function<HttpRequest()>& make, const std::string& url);
   Transport& transport() { return transport_; }
 
  private:

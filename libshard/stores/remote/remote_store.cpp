@@ -150,12 +150,11 @@ class PlaceFiles {
     if (has_no_folder(key)) return {};
     const std::string parent = folder_of(key), below = key + "/";
     if (!is_listed_whole(parent) && !is_listed_whole(below) && !shallow_.contains(parent)) {
-      if (looks_like_file(key)) {
-        take_listing(parent, false);
-      } else {
-        take_listing(below, true);
-        if (!has_files_below(key) && !is_listed_whole(parent)) take_listing(parent, false);
-      }
+      const bool is_file = looks_like_file(key);
+      bool is_listed = !is_file && take_listing(below, true);
+      const bool needs_parent = is_file || (!has_files_below(key) && !is_listed_whole(parent));
+      if (needs_parent) is_listed = take_listing(parent, false);
+      if (!is_listed) return probe(key);
     }
     const auto file = files_.find(key);
     const bool is_folder = folders_.contains(key) || has_files_below(key);
@@ -167,16 +166,24 @@ class PlaceFiles {
     return {is_folder ? FileKind::kFolder : FileKind::kAbsent};
   }
 
-  void take_listing(std::string prefix, bool is_deep) {
+  /// \returns false if the server refuses this list
+  bool take_listing(std::string prefix, bool is_deep) {
     if (place_->lists_whole()) {
       prefix.clear();
       is_deep = true;
     }
+    if (unlisted_.contains(prefix)) return false;
     Listing listing = place_->list(prefix, is_deep);
+    if (listing.refused) {
+      no_list_ = std::move(listing.refused);
+      unlisted_.insert(std::move(prefix));
+      return false;
+    }
     const std::int64_t limit = whole_limit(listing.objects);
     for (Object& object : listing.objects) add(std::move(object), limit);
     folders_.insert(listing.folders.begin(), listing.folders.end());
     (is_deep ? whole_ : shallow_).insert(std::move(prefix));
+    return true;
   }
 
   /// The size up to which a file is read whole, which takes one request. The small files of a folder must fit into
@@ -203,7 +210,7 @@ class PlaceFiles {
     return files_[file->object.key] = file;
   }
 
-  // ---- Places without lists.
+  // ---- Places without lists, or whose lists are refused.
 
   Found probe(const std::string& key) {
     if (const auto file = files_.find(key); file != files_.end()) return {FileKind::kFile, file->second};
@@ -213,6 +220,7 @@ class PlaceFiles {
     if (StoredPtr file = probe_file(key, refused)) return {FileKind::kFile, file};
     const bool may_be_folder = !looks_like_file(key) && !is_in_web_folder(key);
     if (may_be_folder && find_markers(key, refused)) return {FileKind::kFolder};
+    if (!refused) refused = no_list_;
     if (refused && is_expected(key)) throw *refused;
     absent_.insert(key);
     return {};
@@ -229,9 +237,13 @@ class PlaceFiles {
   /// access to missing files.
   bool is_expected(const std::string& key) const {
     const std::string folder = folder_of(key);
-    const auto listed = web_folders_.find(folder.substr(0, folder.size() - (folder.empty() ? 0 : 1)));
-    if (listed != web_folders_.end())
-      return std::ranges::find(listed->second, key.substr(folder.size())) != listed->second.end();
+    for (std::string above = folder;; above = folder_of(above)) {
+      const std::string name = key.substr(above.size());
+      if (!above.empty()) above.pop_back();
+      const auto listed = web_folders_.find(above);
+      if (listed != web_folders_.end()) return std::ranges::find(listed->second, name) != listed->second.end();
+      if (above.empty()) break;
+    }
     const auto first = files_.lower_bound(folder);
     return first == files_.end() || !first->first.starts_with(folder);
   }
@@ -282,6 +294,8 @@ class PlaceFiles {
   std::set<std::string> folders_, whole_, shallow_;  ///< Folders of shallow listings; prefixes of both kinds.
   std::map<std::string, std::vector<std::string>> web_folders_;  ///< With the names in them.
   std::set<std::string> absent_;                                 ///< Keys, if the place has no lists.
+  std::set<std::string> unlisted_;                               ///< Prefixes whose lists the server refuses.
+  std::optional<Error> no_list_;                                 ///< Its last refusal of a list.
   std::string last_opened_;
 };
 
