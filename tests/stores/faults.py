@@ -48,7 +48,8 @@ def check_lasting(tool, served):
     """A lasting failure ends with the right code, and DST does not appear."""
     for kind, code, words, value in (
             ("503", 3, "HTTP 503 SlowDown", ""), ("500", 3, "HTTP 500 InternalError", ""), ("drop", 3, "cannot reach the server", ""),
-            ("403", 3, "the server refuses access", ""), ("403", 3, "clock", "RequestTimeTooSkewed"), ("412", 4, "changed while", ""),
+            ("403", 3, "the server refuses access", ""), ("403", 3, "clock", "RequestTimeTooSkewed"), ("403", 3, "restore it first", "InvalidObjectState"),
+            ("400", 3, "HTTP 400 KMS.DisabledException", "KMS.DisabledException"), ("412", 4, "changed while", ""),
             ("replaced", 4, "changed while", ""), ("other_etag", 4, "changed while", ""), ("other_size", 4, "changed while", ""),
             ("other_range", 4, "a different range", ""), ("no_ranges", 8, "does not support ranges", ""), ("cut", 3, "", ""),
             ("redirect", 3, "never redirected", "http://127.0.0.1:1/x"), ("headers", 3, "cannot read from the server", ""),

@@ -87,7 +87,8 @@ TEST(HubListing, TakesFilesOnly) {
   }
 }
 
-TEST(S3Errors, HaveACodeOfLettersOnly) {
+TEST(S3Errors, HaveACodeOfLettersAndDots) {
+  EXPECT_EQ(s3_error_code("<Error><Code>KMS.DisabledException</Code></Error>"), "KMS.DisabledException");
   EXPECT_EQ(s3_error_code("<?xml version='1.0'?><Error><Code>NoSuchKey</Code></Error>"), "NoSuchKey");
   EXPECT_EQ(s3_error_code("<Error><Code>a b</Code></Error>"), "");
   EXPECT_EQ(s3_error_code("<html>no</html>"), "");

@@ -157,6 +157,15 @@ def check_codes(w):
     w.served.conditions = False
     w.tool.expect(8, *small, holds="does not support conditional writes")
     w.served.conditions = True
+    w.served.reset(Fault("PUT", "400", times=99, value="BadDigest"))
+    w.tool.expect(6, *small, holds="BadDigest")
+    for code in ("RequestTimeout", "BadDigest"):
+        for match in ("PUT", "PUT .*partNumber", "POST .*uploadId"):
+            w.served.reset(Fault(match, "400", times=2, value=code))
+            w.tool.expect(0, "convert", "middle.safetensors", "-o", "s3://bucket/x.safetensors")
+            assert w.served.faults[0].times == 0, (code, match)
+            w.tool.expect(0, "diff", "s3://bucket/x.safetensors", "middle.safetensors")
+            w.clear()
     w.served.reset(Fault("PUT", "other_checksum", times=99))
     w.tool.expect(6, *small, holds="received different bytes")
     w.served.reset()

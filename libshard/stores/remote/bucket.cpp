@@ -111,6 +111,7 @@ class Bucket : public Place {
       error.hint("check AWS_ACCESS_KEY_ID").suggest(Remedy::kNameEndpoint);
     }
     if (answer.status == 0 && answer.hint.empty() && has_endpoint()) error.suggest(Remedy::kNameEndpoint);
+    if (code == "InvalidObjectState") error.hint("the object is archived, for example in GLACIER: restore it first");
     const std::string& region = answer.header("x-amz-bucket-region");
     if (answer.status == 301 || code == "AuthorizationHeaderMalformed") {
       error.suggest(Remedy::kNameRegion, region);

@@ -120,7 +120,7 @@ std::string s3_error_code(std::string_view xml) {
   const pugi::xml_node root = document.document_element();
   if (std::string_view(root.name()) != "Error") return {};
   const std::string_view code = root.child_value("Code");
-  return code.size() <= kMostCode && is_alphanumeric(code, "-_") ? std::string(code) : std::string();
+  return code.size() <= kMostCode && is_alphanumeric(code, "-_.") ? std::string(code) : std::string();
 }
 
 }  // namespace shard::stores

@@ -21,6 +21,9 @@ bool is_redirect(long status) {
   return status == 301 || status == 302 || status == 303 || status == 307 || status == 308;
 }
 
+/// S3's errors with status 400 that pass: its own clients repeat these requests too.
+bool is_passing(std::string_view code) { return code == "RequestTimeout" || code == "BadDigest"; }
+
 bool is_weak(std::string_view etag) { return etag.starts_with("W/"); }
 
 Error no_ranges(const std::string& url) {
@@ -180,6 +183,7 @@ HttpAnswer Place::send(const Change& change) {
     request.is_cleanup = change.is_cleanup;
     authorize(request);
     HttpAnswer answer = transport_.send_once(request, limits);
+    if (answer.status == 400 && is_passing(error_code(answer))) answer.may_pass = true;
     if (!is_mended && answer.status >= 300 && answer.status < 500 && answer.status != 404 && answer.status != 412 &&
         mend(answer)) {
       is_mended = true;
