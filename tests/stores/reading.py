@@ -57,7 +57,8 @@ def check_web_and_hub(tool, served, folder):
     expect_same(tool, f"{web}/ckpt", folder / "web" / "ckpt")
     expect_same(tool, f"{web}/parts", folder / "web" / "parts")
     expect_same(tool, f"{web}/model.safetensors", folder / "web" / "model.safetensors")
-    for url in ("hf://org/model", "hf://org/model@v1", f"hf://org/model@{server.COMMIT}", "hf://old/model"):
+    for url in ("hf://org/model", "hf://org/model@v1", f"hf://org/model@{server.COMMIT}", "hf://old/model",
+                "hf://org/model@refs/pr/1", "hf://org/model@refs%2Fpr%2F1"):
         expect_same(tool, url, folder / "hub" / "org" / "model")
     tool.expect(0, "inspect", "hf://org/model", HF_ENDPOINT=served.url + server.BASE + "/")
     served.reset()
@@ -68,6 +69,8 @@ def check_web_and_hub(tool, served, folder):
     assert any(is_elsewhere for is_elsewhere, _ in served.authorizations), "no redirect was followed"
     check_hub_tokens(tool)
     tool.expect(3, "inspect", "hf://org/model", HF_HUB_OFFLINE="1", holds="HF_HUB_OFFLINE is set")
+    first = min((folder / "hub" / "org" / "model").glob("*.safetensors"))
+    expect_same(tool, f"hf://org/model@refs/pr/1/{first.name}", first)
     tool.expect(3, "inspect", "hf://org/model@other", holds="the model has no revision 'other'")
     tool.expect(3, "inspect", "hf://org/absent", holds="check the name")
     tool.expect(8, "inspect", "hf://datasets/org/x", holds="only models")

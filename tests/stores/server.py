@@ -167,7 +167,7 @@ class Handler(S3, http.server.BaseHTTPRequestHandler):
             return self.reply(307, headers=[("Location", self.path.replace("/old/", "/org/", 1))])
         if match := re.fullmatch(r"/([^/]+/[^/]+)/resolve/([^/]+)/(.+)", path):
             return self.hub_file(*match.groups())
-        if match := re.fullmatch(r"/api/models/([^/]+/[^/]+)/(revision|tree)/([^/]+)", path):
+        if match := re.fullmatch(r"/api/models/([^/]+/[^/]+)/(revision|tree)/(.+)", path):
             return self.hub_list(*match.groups())
         bucket, _, key = path[1:].partition("/")
         if not bucket.startswith("public") and not self.is_signed():
@@ -310,7 +310,7 @@ class Handler(S3, http.server.BaseHTTPRequestHandler):
         if not os.path.isdir(base):
             return self.reply(404, headers=[("X-Error-Code", "RepoNotFound")])
         if what == "revision":
-            if revision not in ("main", "v1", COMMIT):
+            if revision not in ("main", "v1", "refs/pr/1", COMMIT):
                 return self.reply(404, headers=[("X-Error-Code", "RevisionNotFound")])
             return self.reply(200, json.dumps({"sha": COMMIT}))
         rows = sorted((os.path.relpath(os.path.join(at, each), base), os.path.getsize(os.path.join(at, each)))

@@ -56,6 +56,21 @@ bool looks_like_file(std::string_view key) {
   return std::ranges::all_of(name.substr(dot + 1), [](char c) { return (c >= 'a' && c <= 'z') || c == '5'; });
 }
 
+/// Moves the name of the model from the path of a URL of the hub to its authority. Returns the revision, which is the
+/// part after '@', or three parts in "refs/pr/1" and "refs/convert/parquet".
+std::string take_model(Url& url) {
+  const std::string path = std::exchange(url.path, {});
+  std::size_t end = path.find('/');
+  const std::size_t at = path.substr(0, end).find('@');
+  const std::string_view after = std::string_view(path).substr(at == std::string::npos ? path.size() : at + 1);
+  if (after.starts_with("refs/pr/") || after.starts_with("refs/convert/"))
+    end = path.find('/', path.find('/', end + 1) + 1);
+  end = std::min(end, path.size());
+  if (end < path.size()) url.path = path.substr(end + 1);
+  url.authority += "/" + path.substr(0, std::min(at, end));
+  return at < end ? path.substr(at + 1, end - at - 1) : std::string();
+}
+
 std::string folder_of(std::string_view key) { return std::string(key.substr(0, key.rfind('/') + 1)); }
 
 /// The files of one place, as far as they are known. Threads: safe; one looks at a time.
@@ -406,14 +421,7 @@ class RemoteStore final : public UrlFiles {
   Location locate(const std::string& path) const {
     Url url = parse_url(path);
     std::string revision;
-    if (url.scheme == "hf") {
-      const std::size_t end = std::min(url.path.find('/'), url.path.size());
-      url.authority += "/" + url.path.substr(0, end);
-      url.path.erase(0, std::min(end + 1, url.path.size()));
-      const std::size_t at = std::min(url.authority.find('@'), url.authority.size());
-      revision = url.authority.substr(std::min(at + 1, url.authority.size()));
-      url.authority.resize(at);
-    }
+    if (url.scheme == "hf") revision = take_model(url);
     const std::scoped_lock lock(mutex_);
     std::unique_ptr<PlaceFiles>& files = places_[fmt::format("{}://{}@{}", url.scheme, url.authority, revision)];
     if (files == nullptr) files = std::make_unique<PlaceFiles>(open_place(url, revision), cache_);
