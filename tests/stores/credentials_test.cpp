@@ -109,6 +109,19 @@ TEST(Profiles, OfAConfigFileHaveAPrefix) {
   EXPECT_EQ(profiles["default"].size(), 1U);
 }
 
+TEST(Profiles, AreReadAsPythonReadsThem) {
+  Profiles profiles;
+  add_profiles("[profile \"my own\"]\nREGION: eu-west-1\nRole_Arn = arn:aws:x\n", true, profiles);
+  EXPECT_EQ(profiles["my own"]["region"], "eu-west-1");
+  EXPECT_EQ(profiles["my own"]["role_arn"], "arn:aws:x");
+}
+
+TEST(Regions, OfChinaAndTheSovereignCloudHaveTheirOwnDomains) {
+  EXPECT_EQ(amazon_domain("us-gov-west-1"), "amazonaws.com");
+  EXPECT_EQ(amazon_domain("cn-north-1"), "amazonaws.com.cn");
+  EXPECT_EQ(amazon_domain("eusc-de-east-1"), "amazonaws.eu");
+}
+
 TEST(CredentialsDocument, NeedsBothKeys) {
   const auto found =
       parse_credentials(R"({"AccessKeyId":"I","SecretAccessKey":"S","Token":"T","Expiration":"2026-01-31T12:00:00Z"})");

@@ -165,6 +165,12 @@ def check_credentials(tool, served):
     tool.expect(0, "inspect", url, AWS_ENDPOINT_URL_S3=served.url, AWS_ENDPOINT_URL="http://127.0.0.1:1")
     tool.expect(0, "inspect", url, AWS_ENDPOINT_URL=served.url + server.BASE)
     tool.expect(0, "gather", url, "-o", "s3://bucket/below.pt", AWS_ENDPOINT_URL=served.url + server.BASE)
+    tool.expect(8, "inspect", "s3://b--use1-az4--x-s3/x", AWS_ENDPOINT_URL=None, holds="directory buckets")
+    tool.expect(2, "inspect", "s3://arn:aws:s3:us-west-2:1:accesspoint/x", holds="-s3alias")
+    for region, host in (("cn-north-1", "bucket.s3.cn-north-1.amazonaws.com.cn"), ("eusc-de-east-1", "bucket.s3.eusc-de-east-1.amazonaws.eu")):
+        served.reset()
+        tool.run("inspect", url, "--region", region, AWS_ENDPOINT_URL=None, HTTPS_PROXY=served.url)
+        assert served.log[0] == f"CONNECT {host}:443", served.log
     check_profiles(tool, served)
     tool.expect(0, "inspect", url, AWS_CONTAINER_CREDENTIALS_FULL_URI=served.url + "/role/container",
                 AWS_CONTAINER_AUTHORIZATION_TOKEN="container-token", **none)

@@ -89,9 +89,9 @@ class Bucket : public Place {
     if (has_endpoint()) {
       request.origin = endpoint_.origin;
     } else if (has_own_host) {
-      request.origin = fmt::format("https://{}.s3.{}.amazonaws.com", bucket_, region());
+      request.origin = fmt::format("https://{}.s3.{}.{}", bucket_, region(), amazon_domain(region()));
     } else {
-      request.origin = fmt::format("https://s3.{}.amazonaws.com", region());
+      request.origin = fmt::format("https://s3.{}.{}", region(), amazon_domain(region()));
     }
     request.target = has_own_host ? (path.empty() ? "/" : path) : endpoint_.base + "/" + bucket_ + path;
     return request;
@@ -168,6 +168,11 @@ class S3Bucket final : public Bucket {
     }
     const std::string of_profile = has_endpoint() ? std::string() : chain().profile_setting("endpoint_url");
     if (!of_profile.empty()) set_endpoint(service_of(of_profile, "endpoint_url of the profile"));
+    if (!has_endpoint() && bucket.ends_with("--x-s3")) {
+      throw Error(ErrorCode::kUnsupported, "cannot use directory buckets (S3 Express One Zone)")
+          .in_file(root())
+          .hint("copy the objects to an ordinary bucket");
+    }
     std::string region = request.region.empty() ? chain().region() : request.region;
     is_region_stated_ = !request.region.empty();
     set_region(region.empty() ? "us-east-1" : region);
@@ -279,9 +284,9 @@ class GoogleBucket final : public Bucket {
 std::unique_ptr<Place> open_bucket(Transport& transport, const StoreRequest& request, const Environment& environment,
                                    const std::string& scheme, const std::string& bucket) {
   if (!is_bucket_name(bucket)) {
-    throw Error(ErrorCode::kInvalidArgument, "cannot use the URL: it does not name a bucket")
-        .in_file(fmt::format("{}://{}", scheme, bucket))
-        .expected(fmt::format("{}://BUCKET/PREFIX", scheme));
+    Error error(ErrorCode::kInvalidArgument, "cannot use the URL: it does not name a bucket");
+    if (bucket.starts_with("arn:")) error.hint("name an access point by its alias, which ends in -s3alias");
+    throw error.in_file(fmt::format("{}://{}", scheme, bucket)).expected(fmt::format("{}://BUCKET/PREFIX", scheme));
   }
   if (scheme == "gs") return std::make_unique<GoogleBucket>(transport, request, environment, bucket);
   return std::make_unique<S3Bucket>(transport, request, environment, bucket);

@@ -9,6 +9,7 @@
 #include <memory>
 #include <pugixml.hpp>
 
+#include "libshard/core/ascii.h"
 #include "libshard/core/error.h"
 #include "libshard/io/paths.h"
 #include "libshard/stores/remote/json_answer.h"
@@ -96,6 +97,15 @@ Error no_role(const std::string& role, const HttpAnswer& answer) {
 
 }  // namespace
 
+std::string_view amazon_domain(std::string_view region) {
+  constexpr std::array<std::pair<std::string_view, std::string_view>, 2> kOthers{
+      {{"cn-", "amazonaws.com.cn"}, {"eusc-", "amazonaws.eu"}}};
+  for (const auto& [prefix, domain] : kOthers) {
+    if (region.starts_with(prefix)) return domain;
+  }
+  return "amazonaws.com";
+}
+
 void add_profiles(std::string_view text, bool is_config, Profiles& profiles) {
   constexpr std::string_view kPrefix = "profile ";
   std::map<std::string, std::string>* section = nullptr;
@@ -110,13 +120,15 @@ void add_profiles(std::string_view text, bool is_config, Profiles& profiles) {
       const bool has_prefix = name.starts_with(kPrefix);
       const bool is_profile = !is_config || has_prefix || name == "default";
       if (has_prefix) name = trimmed(name.substr(kPrefix.size()));
+      if (has_prefix && name.size() > 1 && name.front() == '"' && name.back() == '"')
+        name = name.substr(1, name.size() - 2);
       section = is_profile ? &profiles[std::string(name)] : nullptr;
       continue;
     }
-    const std::size_t equals = line.find('=');
+    const std::size_t equals = line.find_first_of("=:");
     const bool is_nested = line.front() == ' ' || line.front() == '\t';
     if (section == nullptr || is_nested || equals == std::string_view::npos) continue;
-    section->insert_or_assign(std::string(trimmed(line.substr(0, equals))),
+    section->insert_or_assign(lower_case(std::string(trimmed(line.substr(0, equals)))),
                               std::string(trimmed(line.substr(equals + 1))));
   }
 }
@@ -176,10 +188,15 @@ bool CredentialsChain::renew() {
 }
 
 std::string CredentialsChain::region() {
+  const std::scoped_lock lock(mutex_);
+  return own_region();
+}
+
+std::string CredentialsChain::own_region() {
   for (const char* const name : {"AWS_REGION", "AWS_DEFAULT_REGION"}) {
     if (std::string region = variable(name); !region.empty()) return region;
   }
-  return profile_setting("region");
+  return setting_of_profile("region");
 }
 
 std::string CredentialsChain::profile_setting(const std::string& key) {
@@ -244,8 +261,9 @@ Service CredentialsChain::token_service() {
   }
   if (const std::string address = setting_of_profile("endpoint_url"); !address.empty())
     return service_of(address, "endpoint_url of the profile");
-  const std::string region = variable("AWS_REGION");
-  return {region.empty() ? "https://sts.amazonaws.com" : fmt::format("https://sts.{}.amazonaws.com", region)};
+  const std::string region = own_region();
+  return {region.empty() ? "https://sts.amazonaws.com"
+                         : fmt::format("https://sts.{}.{}", region, amazon_domain(region))};
 }
 
 HttpRequest CredentialsChain::token_request() {
@@ -289,7 +307,7 @@ Credentials CredentialsChain::assume_role(const Credentials& source, Query query
     const std::time_t now = std::time(nullptr);
     request.headers["x-amz-date"] = signing_date(now);
     if (!source.token.empty()) request.headers["x-amz-security-token"] = source.token;
-    const std::string region = variable("AWS_REGION");
+    const std::string region = own_region();
     request.headers["authorization"] =
         authorization(source, {request.method, request.target, request.query, request.headers, kEmptyHash},
                       {.region = region.empty() ? "us-east-1" : region, .service = "sts", .time = now});

@@ -15,10 +15,13 @@
 
 namespace shard::stores {
 
+/// The domain of the services in a region: China and the European Sovereign Cloud have their own.
+std::string_view amazon_domain(std::string_view region);
+
 /// The settings of each profile, by name.
 using Profiles = std::map<std::string, std::map<std::string, std::string>>;
-/// Adds the sections of a file of profiles: "[name]", and in a config file "[profile name]". Other sections and lines
-/// that are not "key = value" are ignored.
+/// Adds the sections of a file of profiles: "[name]", and in a config file "[profile name]", whose name may have
+/// quotes. Keys have any case. Other sections and lines that are not "key = value" or "key: value" are ignored.
 void add_profiles(std::string_view text, bool is_config, Profiles& profiles);
 
 /// Reads a document of AccessKeyId, SecretAccessKey, Token or SessionToken, and Expiration. Nothing if one is missing.
@@ -57,6 +60,8 @@ class CredentialsChain {
   Credentials assume_role(const Credentials& source, Query query);
   Service token_service();
   HttpRequest token_request();
+  /// The same as region. \pre the mutex is locked
+  std::string own_region();
   /// The same as profile_setting. \pre the mutex is locked
   std::string setting_of_profile(const std::string& key);
   std::string variable(const std::string& name) const { return environment_(name); }
