@@ -123,14 +123,21 @@ def _addresses(tensor: Any) -> Iterator[int]:
             yield part.untyped_storage().data_ptr()
 
 
+def _is_of_torch(function: Any) -> bool:
+    return str(getattr(function, "__module__", None)).startswith("torch.")
+
+
 def _is_filled_in_place(module: torch.nn.Module, state: dict[str, Any]) -> bool:
     """Whether a module has its state once the tensors of its state dict are filled. A state dict may have different memory
-    (FSDP1, hooks), and a module may convert a state when it loads it, or have hooks that run afterwards."""
+    (FSDP1, hooks), and a module may convert a state when it loads it, or have hooks that run before or afterwards."""
     from torch.nn import Module
 
+    if type(module).load_state_dict is not Module.load_state_dict:
+        return False
     for each in module.modules():
-        is_converting = type(each)._load_from_state_dict is not Module._load_from_state_dict
-        if each._load_state_dict_post_hooks or (is_converting and not type(each).__module__.startswith("torch.")):
+        is_converting = type(each)._load_from_state_dict is not Module._load_from_state_dict and not _is_of_torch(type(each))
+        hooks = each._load_state_dict_pre_hooks.values()
+        if is_converting or each._load_state_dict_post_hooks or not all(map(_is_of_torch, hooks)):
             return False
     own = {address for tensor in (*module.parameters(), *module.buffers()) for address in _addresses(tensor)}
     values = [value for name, value in state.items() if not _is_extra(name)]
@@ -438,7 +445,7 @@ def _load(checkpoint: Checkpoint, target: Any, strict: bool, assign: bool, cast:
             _tie_parameters(target, state)
         for name in [name for name in state if _is_extra(name) or name in loading.unread]:
             del state[name]
-        target.load_state_dict(state, strict=False, assign=assign)
+        target.load_state_dict(state, strict=False, **({"assign": True} if assign else {}))  # Old overrides lack it.
     return _IncompatibleKeys(loading.missing, unexpected)
 
 

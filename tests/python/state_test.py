@@ -176,6 +176,27 @@ class Plain(Case):
         self.assertEqual(len(seen), 1)
         self.assertTrue(torch.equal(seen[0], trained.weight))
 
+    def test_a_module_converts_what_it_is_filled_with(self) -> None:
+        def halved(state: dict, prefix: str, *_: object) -> None:
+            state[prefix + "weight"] = state[prefix + "weight"] / 2
+
+        class Halving(torch.nn.Linear):
+            def load_state_dict(self, state: dict, strict: bool = True) -> object:  # Without `assign`, as before torch 2.1.
+                halved(state, "")
+                return super().load_state_dict(state, strict)
+
+        def hooked() -> torch.nn.Module:
+            module = torch.nn.Sequential(torch.nn.Linear(3, 4))
+            module[0]._register_load_state_dict_pre_hook(halved)
+            return module
+
+        for make in (hooked, lambda: Halving(3, 4)):
+            trained, filled, expected = make(), make(), make()
+            expected.load_state_dict(trained.state_dict())
+            shardctl.load_state_dict(self.saved(trained.state_dict()), filled)
+            self.assertTrue(same(filled.state_dict(), expected.state_dict()))
+            self.assertFalse(same(filled.state_dict(), trained.state_dict()))
+
     def test_modules_take_their_extra_state_as_a_whole(self) -> None:
         class Counted(torch.nn.Module):
             def __init__(self, extra: object) -> None:
