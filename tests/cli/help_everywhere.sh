@@ -16,7 +16,12 @@ for verb in inspect split gather reshard convert diff digest env version; do
   cp out text
   expect 0 $verb some --unknown thing --help
   cmp -s out text || fail "$verb --help and help $verb differ"
+  cat -s text | cmp -s - text || fail "help $verb has two empty lines in a row"
 done
+expect 0 help export  # It describes only the outputs that export writes.
+holds out "destination: a folder"
+holds out "safetensors (default) or torch"
+lacks out "--core-version"
 expect 0 help split
 holds out "described by 'shardctl help split --all' and the man page shardctl-split(1)"
 holds out "  Model maps: --map, --to-map, --set, --hf-ref"

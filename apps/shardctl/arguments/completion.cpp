@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include <algorithm>
 #include <map>
 #include <optional>
 #include <set>
@@ -37,7 +36,6 @@ Completed completed(const CLI::Option& option) {
   for (const std::string& name : option.get_snames()) result.names.push_back("-" + name);
   for (const std::string& name : option.get_lnames()) result.names.push_back("--" + name);
   result.help = option.get_description();
-  std::replace(result.help.begin(), result.help.end(), '\n', ' ');
   if (option.get_items_expected_max() == 0) return result;
   result.value = option.get_option_text();
   result.words = result.value == "FORMAT" ? format_names() : words_of(option);

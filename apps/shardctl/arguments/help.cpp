@@ -167,13 +167,14 @@ std::string help_text(const Verb* verb, bool all_options) {
                                      : fmt::format("shardctl {}: {}\n\nUsage: shardctl {}\n\nExamples:\n{}", verb->name,
                                                    verb->summary, verb->usage, verb->examples);
   if (verb != nullptr && !verb->details.empty()) text += fmt::format("\n{}\n", filled(verb->details));
-  const std::string groups = formatter.make_groups(&tree->app, CLI::AppFormatMode::Normal);
-  text += CLI::detail::find_and_replace(groups, "\n\n\n", "\n\n");
+  text += formatter.make_groups(&tree->app, CLI::AppFormatMode::Normal);
   if (!more.empty()) {
     text += fmt::format("\nMore options, described by 'shardctl help {0} --all' and the man page shardctl-{0}(1):\n{1}",
                         verb->name, more);
   }
-  return fmt::format("{}\n{}\n{}\n", text, exit_codes_help(verb), environment_help());
+  text += fmt::format("\n{}\n{}\n", exit_codes_help(verb), environment_help());
+  while (text.find("\n\n\n") != std::string::npos) text = CLI::detail::find_and_replace(text, "\n\n\n", "\n\n");
+  return text;
 }
 
 }  // namespace shard::app

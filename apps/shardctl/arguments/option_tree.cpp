@@ -66,7 +66,7 @@ struct OptionGroup {
   /// An option whose value is parsed by its own function, which also checks it.
   CLI::Option* word(const char* names, std::function<void(const std::string&)> take, const char* text) {
     return app.add_option_function<std::string>(names, std::move(take), text)
-        ->option_text("WORD")
+        ->option_text("VALUE")
         ->take_last()
         ->group(name);
   }
@@ -175,14 +175,17 @@ void add_names(CLI::App& app, Request& o) {
 void add_maps(CLI::App& app, const Uses& uses, Request& o) {
   OptionGroup group{app, "Model maps"};
   if (uses.maps)
-    group.single("--map", o.read.map, "NAME", "model map to undo on SRC (diff: on A): built-in name or file");
+    group.single(
+        "--map", o.read.map, "NAME",
+        "model map of SRC (diff: of A), a built-in name or a file: its tensors are seen as in Hugging Face's models");
   if (uses.takes_second_map()) {
-    group.single("--to-map", o.write.map, "NAME", "model map to apply to the output (diff: to undo on B)");
+    group.single("--to-map", o.write.map, "NAME",
+                 "model map of the output: stores the tensors as its framework does (diff: model map of B)");
   }
   group.many("--set", o.read.numbers.set, "NAME=VALUE", "value of a map variable that the checkpoint does not record");
   group.single(
       "--hf-ref", o.read.numbers.hf_ref, "DIR",
-      "folder with the model's config.json, for a map\'s numbers; export also copies the tokenizer from it, and\n"
+      "folder with the model's config.json, for a map\'s numbers; export also copies the tokenizer from it, and "
       "expects names and shapes of the weights there (default: the nearest such folder beside SRC)");
 }
 
@@ -219,19 +222,24 @@ void add_tensor_cuts(CLI::App& app, Request& o) {
       ->check(CLI::IsMember({"sharded_tensor", "dtensor", "plain"}));
 }
 
-void add_target(CLI::App& app, WriteRequest& target) {
+/// \param model_folder  the destination is a folder that model loaders read
+void add_target(CLI::App& app, bool model_folder, WriteRequest& target) {
   OptionGroup group{app, "Output"};
   group.single("-o,--output", target.path, "DST",
-               "destination: a file if it ends in .safetensors, .pt, .pth, .bin, .ckpt or .h5, otherwise a folder");
-  group.single("--to", target.to, "FORMAT", "format to write; 'shardctl version' lists the formats");
-  group.choices(&Format::write_options, target.choices);
+               model_folder ? "destination: a folder"
+                            : "destination: a file if it ends in .safetensors, .pt, .pth, .bin, .ckpt or .h5, "
+                              "otherwise a folder");
+  group.single("--to", target.to, "FORMAT",
+               model_folder ? "format to write: safetensors (default) or torch"
+                            : "format to write; 'shardctl version' lists the formats");
+  if (!model_folder) group.choices(&Format::write_options, target.choices);
   group.flag("-n,--dry-run", target.dry_run, "print what would be done, with sizes; write nothing");
   group.flag("-f,--force", target.force, "replace an existing DST completely");
   group.flag("--resume", target.resume,
              "continue an interrupted run of the same job; its output is read back and checked");
   group.flag("--no-fsync", target.no_fsync, "do not fsync the output");
   group
-      .single("--checksum", target.checksum, "WORD",
+      .single("--checksum", target.checksum, "VALUE",
               "write a manifest with a hash of every 4 MiB block: none (default), xxh3 or sha256")
       ->check(CLI::IsMember({"none", "xxh3", "sha256"}));
   group.flag("--if-changed", target.if_changed,
@@ -298,7 +306,7 @@ void add_groups(CLI::App& app, const Uses& uses, std::span<const Verb> own, Comm
   if (uses.maps || uses.computes) add_dequantize(app, o);
   if (uses.maps || uses.target) add_lora(app, uses, o);
   if (uses.target) {
-    add_target(app, o.write);
+    add_target(app, own.size() == 1 && own.front().target.always_folder, o.write);
     if (uses.target_layout) add_tensor_cuts(app, o);
     add_file_cuts(app, o.write.layout);
   }
@@ -362,7 +370,7 @@ void add_export(CLI::App& app, Request& o) {
 void add_verify(CLI::App& app, Request& o) {
   OptionGroup{app, "Comparison"}.single(
       "--against", o.against, "PATH",
-      "compare with this manifest instead of the checkpoint's own; or with a quantized checkpoint of which SRC has\n"
+      "compare with this manifest instead of the checkpoint's own; or with a quantized checkpoint of which SRC has "
       "the plain weights, and report the share of codes and scales that come back");
 }
 
@@ -391,7 +399,7 @@ void add_digest(CLI::App& app, Request& o) {
 
 void add_cat(CLI::App& app, Request& o) {
   OptionGroup{app, "Output"}
-      .single("--format", o.cat.format, "WORD",
+      .single("--format", o.cat.format, "VALUE",
               "text (default), raw (packed little-endian elements, or the bytes of a string) or npy")
       ->check(CLI::IsMember({"text", "raw", "npy"}));
 }

@@ -165,11 +165,11 @@ const std::array<Verb, 17> kVerbs{{
          "coverage, equality of replicas, rank information, and missing or extra files. If there is a manifest "
          "(shardctl.manifest.json in the folder, DST.manifest.json next to a file, or --against), compares every 4 MiB "
          "block with it. Prints one line per finding, worst first, then a verdict. Warnings do not affect the exit "
-         "code. Content that is not read here (classes outside the list) is counted and named, not called "
+         "code. Content that shardctl does not read (classes outside its list) is counted and named, not called "
          "damaged, and other entries of the folder are named as not checked. "
          "--dequantize also computes every quantized weight. --against a quantized checkpoint packs the plain weights "
          "of SRC again by its schemes, and reports the share of codes and scales that come back. "
-         "--include and --exclude leave out findings about the content of other tensors and objects (checksums, "
+         "--include and --exclude skip findings about the content of other tensors and objects (checksums, "
          "replicas, gaps); every byte is still read, and findings about files and headers stay. "
          "--json prints one document shardctl.verify/1, which also lists the Python names in pickles; "
          "--html FILE writes it as a page.",
