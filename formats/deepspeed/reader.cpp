@@ -98,9 +98,14 @@ void refuse_teams(const Catalog& catalog, const Save& save) {
   }
 }
 
+void check_step(const Catalog& catalog, ValueEquality& equality, const ModelStates& first, const ModelStates& model) {
+  const Value *const step = find_key(*first.root, "global_steps"), *const other = find_key(*model.root, "global_steps");
+  if (step == nullptr || other == nullptr || equality.is_equal(*step, *other)) return;
+  throw mixed(catalog, model.file, "their steps differ");
+}
+
 void check_models(const Catalog& catalog, const TagFolder& folder, const Save& save, std::int64_t ranks) {
   const ModelStates& first = save.models.front();
-  const Value* const step = find_key(*first.root, "global_steps");
   ValueEquality equality({.budget = catalog.arena->budget().get()});
   if (first.is_mics && first.data_ranks > ranks && ranks > 0) {
     throw Error(ErrorCode::kUnsupported, "cannot read a DeepSpeed MiCS checkpoint: only one group of ranks has files")
@@ -111,10 +116,7 @@ void check_models(const Catalog& catalog, const TagFolder& folder, const Save& s
     if (model.data_ranks != 0 && model.data_ranks != ranks) {
       throw other_world(catalog, model.file, ranks, model.data_ranks);
     }
-    const Value* const other = find_key(*model.root, "global_steps");
-    if (step != nullptr && other != nullptr && !equality.is_equal(*step, *other)) {
-      throw mixed(catalog, model.file, "their steps differ");
-    }
+    check_step(catalog, equality, first, model);
   }
   const bool has_one_of_all = !folder.models.empty() || folder.sharded_models.empty();
   if (has_one_of_all || (ranks == 0 && save.models.size() == 1)) return;
@@ -177,17 +179,13 @@ void check_model_ranks(const Catalog& catalog, const TagFolder& folder, const st
         .expected(count->number)
         .found(std::ssize(saves));
   }
-  const Value* const step = find_key(*first.root, "global_steps");
   ValueEquality equality({.budget = catalog.arena->budget().get()});
   for (const Save& save : saves) {
     const ModelStates& model = save.models.front();
     if (save.optimizers.size() != saves.front().optimizers.size()) {
       throw other_world(catalog, model.file, std::ssize(saves.front().optimizers), std::ssize(save.optimizers));
     }
-    const Value* const other = find_key(*model.root, "global_steps");
-    if (step != nullptr && other != nullptr && !equality.is_equal(*step, *other)) {
-      throw mixed(catalog, model.file, "their steps differ");
-    }
+    check_step(catalog, equality, first, model);
   }
 }
 

@@ -16,6 +16,7 @@
 #include "libshard/catalog/selection/glob.h"
 #include "libshard/catalog/tree.h"
 #include "libshard/core/box.h"
+#include "libshard/core/contains.h"
 #include "libshard/core/error.h"
 #include "libshard/core/hash_table.h"
 #include "libshard/core/short_text.h"
@@ -50,7 +51,7 @@ std::string_view linear_module(std::string_view name) {
   if (dot == std::string_view::npos || !is_in_layers(name)) return {};
   const std::string_view module = name.substr(0, dot), leaf = name.substr(dot + 1);
   if (leaf != "weight" && leaf != "weight_w") return {};
-  const std::string_view last = module.substr(module.rfind('.') + 1);
+  const std::string_view last = last_part(module);
   return last.starts_with("linear_") || last == "eh_proj" ? module : std::string_view();
 }
 

@@ -31,13 +31,8 @@ Value& local_tensor(const Subclass& from) {
 }
 
 int read_dim(const Value& placement, int dimensions) {
-  const Value& dim = need(placement, "dim");
-  const bool fits = dim.kind == ValueKind::kInt && dim.number >= -dimensions && dim.number < dimensions;
-  if (fits) return static_cast<int>(dim.number < 0 ? dim.number + dimensions : dim.number);
-  throw malformed("placement", "its dim is not a dimension of the tensor")
-      .of_kind(FindingKind::kShapeMismatch)
-      .expected(fmt::format("one of {}", dimensions))
-      .found(dim.kind == ValueKind::kInt ? std::to_string(dim.number) : std::string(type_name(dim)));
+  const int dim = dim_of(placement, dimensions, "placement");
+  return dim < 0 ? dim + dimensions : dim;
 }
 
 Placement read_placement(const Value& value, int dimensions) {

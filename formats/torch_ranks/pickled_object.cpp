@@ -2,13 +2,9 @@
 
 #include <fmt/format.h>
 
+#include "libshard/core/contains.h"
+
 namespace shard::torch_ranks {
-
-namespace {
-
-std::string_view last_part(std::string_view name) { return name.substr(name.rfind('.') + 1); }
-
-}  // namespace
 
 std::string_view subclass_name(const Value& value) {
   if (value.kind != ValueKind::kCall || value.callee() == nullptr || value.callee()->kind != ValueKind::kGlobal)
@@ -43,6 +39,16 @@ Wrapper wrapper(Arena& arena, const Subclass& from) {
   }
   return {dtype(*arguments[1], from.name), dims(arena, *arguments[2], from.name), boolean(*arguments[7], from.name),
           device(*arguments[6], arena, from.name)};
+}
+
+int dim_of(const Value& placement, int dimensions, std::string_view what) {
+  const Value& dim = need(placement, "dim");
+  if (dim.kind == ValueKind::kInt && dim.number >= -dimensions && dim.number < dimensions)
+    return static_cast<int>(dim.number);
+  throw malformed(what, "its dim is not a dimension of the tensor")
+      .of_kind(FindingKind::kShapeMismatch)
+      .expected(fmt::format("one of {}", dimensions))
+      .found(dim.kind == ValueKind::kInt ? std::to_string(dim.number) : std::string(type_name(dim)));
 }
 
 std::string_view device(const Value& value, Arena& arena, std::string_view what) {

@@ -46,6 +46,10 @@ struct Wrapper {
 };
 Wrapper wrapper(Arena& arena, const Subclass& subclass);
 
+/// The attribute `dim` of a placement, which counts from the end if it is negative.
+/// \throws Error kCorruption  it is not a dimension. The message begins with `what`.
+int dim_of(const Value& placement, int dimensions, std::string_view what);
+
 /// "cuda:1" from a torch.device or a string.
 std::string_view device(const Value& value, Arena& arena, std::string_view what);
 

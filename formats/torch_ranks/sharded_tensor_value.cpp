@@ -160,15 +160,8 @@ ShardSpec read_spec(Arena& arena, const Value& value, int dimensions) {
     need_class(value, "EnumerableShardingSpec");
     return spec;
   }
-  const Value& dim = need(value, "dim");
-  if (dim.kind != ValueKind::kInt || dim.number < -dimensions || dim.number >= dimensions) {
-    throw malformed("ChunkShardingSpec", "its dim is not a dimension of the tensor")
-        .of_kind(FindingKind::kShapeMismatch)
-        .expected(fmt::format("one of {}", dimensions))
-        .found(dim.kind == ValueKind::kInt ? std::to_string(dim.number) : std::string(type_name(dim)));
-  }
   spec.is_chunk = true;
-  spec.dim = static_cast<int>(dim.number);
+  spec.dim = dim_of(value, dimensions, "ChunkShardingSpec");
   const auto placements = sequence(need(value, "placements"), "ChunkShardingSpec's placements");
   arena.charge(Charge::kShards, std::ssize(placements));
   for (const Value* placement : placements) {

@@ -192,7 +192,7 @@ QuantizedName of_parameter(std::string_view base, const KnownName& known) {
 
 QuantizedName take_apart(std::string_view name) {
   if (ends_with_part(name, kWeightPart)) return {without_part(name, kWeightPart), nullptr, true, true};
-  const auto whole = std::ranges::find(kOfModule, name.substr(name.rfind('.') + 1), &KnownName::end);
+  const auto whole = std::ranges::find(kOfModule, last_part(name), &KnownName::end);
   if (whole != kOfModule.end()) return {without_part(name, whole->end), &*whole, false, false};
   if (const std::size_t at = name.find(kState); at != std::string_view::npos && at > 0) {
     return of_parameter(name.substr(0, at), kDescribed);

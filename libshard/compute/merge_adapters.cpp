@@ -14,6 +14,7 @@
 #include "libshard/compute/unrounded_reader.h"
 #include "libshard/core/box.h"
 #include "libshard/core/checked.h"
+#include "libshard/core/contains.h"
 #include "libshard/core/error.h"
 #include "libshard/core/hash_table.h"
 #include "libshard/core/short_text.h"
@@ -299,8 +300,6 @@ class MatrixForms {
   }
 
  private:
-  static std::string_view last_part(std::string_view module) { return module.substr(module.rfind('.') + 1); }
-
   HashMap<std::string_view, std::optional<Stored>> by_name_;
   bool has_transposed_ = false, has_products_ = false;
 };

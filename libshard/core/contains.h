@@ -18,6 +18,9 @@ inline bool ends_in_any(std::string_view name, const auto& suffixes) {
   return std::ranges::any_of(suffixes, [&](std::string_view suffix) { return name.ends_with(suffix); });
 }
 
+/// The text after the last dot, or the whole name.
+inline std::string_view last_part(std::string_view name) { return name.substr(name.rfind('.') + 1); }
+
 /// Whether a name is `end`, or ends with it after a dot. False for an empty end.
 inline bool ends_with_part(std::string_view name, std::string_view end) {
   return !end.empty() && name.ends_with(end) &&

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <set>
 
+#include "libshard/core/contains.h"
 #include "libshard/core/digest.h"
 #include "libshard/core/error.h"
 #include "libshard/core/parse_number.h"
@@ -157,7 +158,7 @@ std::string journal_name(std::size_t run, int rank) { return fmt::format("journa
 
 std::optional<int> rank_of_journal(std::string_view name) {
   if (!name.starts_with("journal.")) return std::nullopt;
-  return parse_natural<int>(name.substr(name.rfind('.') + 1));
+  return parse_natural<int>(last_part(name));
 }
 
 void Journal::end() noexcept try {

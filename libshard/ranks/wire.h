@@ -154,4 +154,17 @@ Value from_message(std::span<const std::byte> bytes) {
   return value;
 }
 
+/// Collective. `write` makes the message of each rank except 0; `read` gets them on rank 0, in the order of the ranks.
+template <class Write, class Read>
+void send_to_first(Group& group, const Write& write, const Read& read) {
+  if (group.size() == 1) return;
+  WireWriter own;
+  if (group.rank() > 0) write(own);
+  for (const Bytes& message : gather(group, own.take(), 0)) {
+    if (message.empty()) continue;
+    WireReader from(message);
+    read(from);
+  }
+}
+
 }  // namespace shard

@@ -118,9 +118,7 @@ std::string StoredCrcs::tensor_in(std::uint32_t file, const StoredCrc& run) {
 
 /// Sends the incomplete runs to rank 0, where the parts of all ranks are joined.
 void StoredCrcs::gather(Group& group) {
-  if (group.size() == 1) return;
-  WireWriter own;
-  if (group.rank() > 0) {
+  const auto write = [&](WireWriter& own) {
     own.number(compared_);
     for (const auto& [place, runs] : begun_) {
       for (const auto& [offset, run] : runs.runs()) {
@@ -130,10 +128,8 @@ void StoredCrcs::gather(Group& group) {
         }
       }
     }
-  }
-  for (const Bytes& piece : shard::gather(group, own.take(), 0)) {
-    if (piece.empty()) continue;
-    WireReader from(piece);
+  };
+  const auto read = [&](WireReader& from) {
     compared_ += from.number();
     while (!from.at_end()) {
       const std::int64_t file = from.number_below(std::ssize(by_file_));
@@ -142,7 +138,8 @@ void StoredCrcs::gather(Group& group) {
       add(static_cast<std::uint32_t>(file), static_cast<std::size_t>(run), offset, bytes,
           static_cast<std::uint32_t>(crc));
     }
-  }
+  };
+  send_to_first(group, write, read);
 }
 
 std::vector<ReplicaPair> replica_pairs(const Catalog& catalog) {

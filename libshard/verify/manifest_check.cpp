@@ -105,23 +105,20 @@ void ManifestCheck::compare(std::size_t file, std::int64_t block, const std::str
 }
 
 void ManifestCheck::gather(Group& group) {
-  if (group.size() == 1) return;
-  WireWriter own;
-  if (group.rank() > 0) {
+  const auto write = [&](WireWriter& own) {
     own.number(compared_);
     for (const auto& [file, blocks] : differing_) {
       for (const std::int64_t block : blocks) own.number(static_cast<std::int64_t>(file)), own.number(block);
     }
-  }
-  for (const Bytes& piece : shard::gather(group, own.take(), 0)) {
-    if (piece.empty()) continue;
-    WireReader from(piece);
+  };
+  const auto read = [&](WireReader& from) {
     compared_ += from.number();
     while (!from.at_end()) {
       const std::int64_t file = from.number_below(std::ssize(stated_.manifest.files));
       differing_[static_cast<std::size_t>(file)].insert(from.number());
     }
-  }
+  };
+  send_to_first(group, write, read);
 }
 
 void ManifestCheck::report() const {

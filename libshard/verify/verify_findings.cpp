@@ -105,26 +105,23 @@ std::optional<Error> VerifyFindings::first_unread() const {
 
 /// Collective. Rank 0 gets the findings of all ranks; the others keep their own.
 void VerifyFindings::gather(Group& group) {
-  if (group.size() == 1) return;
-  WireWriter own;
-  if (group.rank() > 0) {
+  const auto write = [&](WireWriter& own) {
     own.number(static_cast<std::int64_t>(left_out_));
     own.number(has_errors_ ? 1 : 0);
     for (const Finding& each : all_) {
       own.number(static_cast<std::int64_t>(each.severity));
       own.error(each.error);
     }
-  }
-  for (const Bytes& piece : shard::gather(group, own.take(), 0)) {
-    if (piece.empty()) continue;
-    WireReader from(piece);
+  };
+  const auto read = [&](WireReader& from) {
     left_out_ += static_cast<std::size_t>(from.number());
     has_errors_ = from.number_below(2) == 1 || has_errors_;
     while (!from.at_end()) {
       const auto severity = static_cast<Severity>(from.number_below(3));
       add(from.error(), severity);
     }
-  }
+  };
+  send_to_first(group, write, read);
 }
 
 std::function<bool(std::string_view)> chosen_names(const Catalog& catalog,

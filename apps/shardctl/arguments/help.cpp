@@ -121,7 +121,10 @@ std::vector<ExitCode> exit_codes(const Verb* verb) {
   const Uses uses = verb == nullptr ? all : verb->uses;
   const std::string_view answer =
       verb == nullptr ? "diff: different; verify: findings; map check: unmatched tensors" : verb->no_answer;
-  std::vector<ExitCode> codes{{0, verb == nullptr ? "done, and on disk; diff: equal; verify: good" : verb->success}};
+  std::string_view success = uses.target ? "done, and on disk" : "done";
+  if (verb == nullptr) success = "done, and on disk; diff: equal; verify: good";
+  if (verb != nullptr && !verb->success.empty()) success = verb->success;
+  std::vector<ExitCode> codes{{0, success}};
   if (!answer.empty()) codes.push_back({1, answer});
   codes.push_back({2, bad_usage(uses)});
   if (uses.sources) {

@@ -43,7 +43,7 @@ struct Verb {
   std::string_view summary;    ///< One line in the list of verbs.
   std::string_view details{};  ///< A paragraph; may be empty.
   std::string_view examples;
-  std::string_view success;      ///< The meaning of exit code 0.
+  std::string_view success{};    ///< The meaning of exit code 0, if not that the job is done.
   std::string_view no_answer{};  ///< The meaning of exit code 1; empty: the verb does not answer a question.
   Uses uses{};
   bool each_source = false;       ///< Each SRC is a separate checkpoint.

@@ -23,8 +23,6 @@ constexpr Uses kCuts = with_use(kGathers, &Uses::target_layout);
 constexpr Uses kAverages = with_use(kCuts, &Uses::averages);
 constexpr Uses kVerifies{
     .sources = true, .choice = true, .page = true, .computes = true, .rank_options = true, .ranks = true};
-constexpr std::string_view kDone = "done";
-constexpr std::string_view kOnDisk = "done, and on disk";
 
 const std::array<Verb, 17> kVerbs{{
     {.name = "inspect",
@@ -40,7 +38,6 @@ const std::array<Verb, 17> kVerbs{{
                  "  shardctl inspect checkpoint/ --include '**.q_proj.weight'\n"
                  "  shardctl inspect checkpoint/ --json | jq '.tensors[].name'\n"
                  "  shardctl inspect checkpoint/ --html checkpoint.html\n",
-     .success = kDone,
      .uses = kShows,
      .add_options = add_inspect,
      .run = run_inspect},
@@ -55,7 +52,6 @@ const std::array<Verb, 17> kVerbs{{
          "  shardctl split model.safetensors -o ckpt --mesh dp=2,tp=4 --place '**.q_proj.weight=R,S(0)'\n"
          "  shardctl split model.pt -o ranks --mesh tp=4 --place '**.weight=S(0)' --to torch-ranks --as dtensor\n"
          "  shardctl split model.safetensors -o folder --max-shard-size 2GB\n",
-     .success = kOnDisk,
      .uses = kCuts,
      .target = {.format = "safetensors", .format_of_pieces = "dcp", .rewrites = true},
      .run = run_copy},
@@ -67,7 +63,6 @@ const std::array<Verb, 17> kVerbs{{
      .examples = "  shardctl gather ckpt -o model.safetensors --objects drop\n"
                  "  shardctl gather ckpt -o model.pt\n"
                  "  shardctl gather ckpt -o hf-folder --max-shard-size 5GB --strip-prefix model.\n",
-     .success = kOnDisk,
      .uses = kGathers,
      .target = {.format = "safetensors"},
      .run = run_copy},
@@ -79,7 +74,6 @@ const std::array<Verb, 17> kVerbs{{
      .examples = "  shardctl reshard ckpt -o ckpt-for-6 --ranks 6\n"
                  "  shardctl reshard ckpt -o ckpt-tp --mesh tp=4 --place '**.o_proj.weight=S(1)' --place '**=S(0)'\n"
                  "  shardctl reshard ckpt -o ckpt-like --like other-ckpt\n",
-     .success = kOnDisk,
      .uses = kCuts,
      .target = {.keeps_format = true, .needs_layout = true, .rewrites = true},
      .run = run_copy},
@@ -90,7 +84,6 @@ const std::array<Verb, 17> kVerbs{{
      .examples = "  shardctl convert model.pt -o model.safetensors --objects drop\n"
                  "  shardctl convert model.safetensors -o ckpt --to dcp\n"
                  "  shardctl convert model.safetensors -o half.safetensors --cast '**=bfloat16'\n",
-     .success = kOnDisk,
      .uses = kCuts,
      .target = {.keeps_layout = true, .rewrites = true},
      .run = run_copy},
@@ -107,7 +100,6 @@ const std::array<Verb, 17> kVerbs{{
      .examples = "  shardctl export checkpoint-500 -o model\n"
                  "  shardctl export global_step_100/actor -o model --dtype bfloat16\n"
                  "  shardctl export checkpoint/step-1000 -o model --hf-ref ~/models/Qwen3-8B\n",
-     .success = kOnDisk,
      .uses = kGathers,
      .sources_as_named = true,
      .target = {.format = "safetensors", .always_folder = true},
@@ -127,7 +119,6 @@ const std::array<Verb, 17> kVerbs{{
      .examples = "  shardctl average step-900 step-950 step-1000 -o averaged\n"
                  "  shardctl average a.safetensors b.safetensors -o soup.safetensors --weights 0.7,0.3\n"
                  "  shardctl average step-{100..900..100} -o ema --ema 0.9 --dtype float32\n",
-     .success = kOnDisk,
      .uses = kAverages,
      .each_source = true,
      .target = {.keeps_format = true, .keeps_layout = true},
@@ -151,7 +142,6 @@ const std::array<Verb, 17> kVerbs{{
                  "  shardctl repair step-1000 -o step-1000-repaired --like step-900\n"
                  "  shardctl repair model.pt -o repaired.pt --json | jq -r '.lost[].name'\n"
                  "  shardctl repair s3://BUCKET/step-1000 --uploads\n",
-     .success = kOnDisk,
      .uses = {.sources = true, .selection = true, .target = true, .computes = true},
      .sources_as_named = true,
      .target = {.keeps_format = true, .keeps_layout = true},
@@ -210,7 +200,6 @@ const std::array<Verb, 17> kVerbs{{
      .examples = "  shardctl digest ckpt\n"
                  "  shardctl digest ckpt --algorithm sha256\n"
                  "  shardctl digest ckpt | tail -n 1\n",
-     .success = kDone,
      .uses = kReads,
      .add_options = add_digest,
      .run = run_digest},
@@ -226,7 +215,6 @@ const std::array<Verb, 17> kVerbs{{
                  "  shardctl cat checkpoint/ 'layers.0.mlp.weight[0:8,:]' --format npy > rows.npy\n"
                  "  shardctl cat model.safetensors 'embed.weight[-1]' --cast '**=float32' --format raw | sha256sum\n"
                  "  shardctl cat train.pt optimizer.param_groups.0.lr\n",
-     .success = kDone,
      .uses = kReads,
      .add_options = add_cat,
      .check = check_cat,
@@ -252,7 +240,6 @@ const std::array<Verb, 17> kVerbs{{
      .usage = "env [options]",
      .summary = "show launcher, ranks, CPUs, plug-ins and library versions",
      .examples = "  shardctl env --json\n",
-     .success = kDone,
      .uses = {.rank_options = true},
      .run = run_env},
     {.name = "completion",
@@ -263,7 +250,6 @@ const std::array<Verb, 17> kVerbs{{
                  "  shardctl completion bash > ~/.local/share/bash-completion/completions/shardctl\n"
                  "  shardctl completion zsh > ~/.zfunc/_shardctl        # a folder of fpath\n"
                  "  shardctl completion fish > ~/.config/fish/completions/shardctl.fish\n",
-     .success = kDone,
      .add_options = add_completion,
      .check = check_completion,
      .run = run_completion,
@@ -272,7 +258,6 @@ const std::array<Verb, 17> kVerbs{{
      .usage = "help [VERB] [--all]",
      .summary = "show help for a verb",
      .examples = "  shardctl help split\n",
-     .success = kDone,
      .add_options = add_help,
      .run = run_help,
      .words = verb_names},
@@ -280,7 +265,6 @@ const std::array<Verb, 17> kVerbs{{
      .usage = "version [options]",
      .summary = "show the version of shardctl and of its libraries",
      .examples = "  shardctl version\n",
-     .success = kDone,
      .run = run_version},
 }};
 

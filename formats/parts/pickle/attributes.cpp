@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "libshard/core/box.h"
+#include "libshard/core/contains.h"
 
 namespace shard::pickle {
 
@@ -32,7 +33,7 @@ Error named(const Error& error, std::string_view name) {
 std::string_view class_name(const Value& value) {
   if (value.kind != ValueKind::kCall || value.callee() == nullptr) return {};
   const Value& callee = *value.callee();
-  if (callee.kind == ValueKind::kGlobal) return callee.text().substr(callee.text().rfind('.') + 1);
+  if (callee.kind == ValueKind::kGlobal) return last_part(callee.text());
   const bool is_nested = callee.is_call_of("builtins", "getattr") && callee.items().size() == 2;
   return is_nested && callee.items()[1]->is_string() ? callee.items()[1]->text() : std::string_view();
 }
