@@ -13,7 +13,6 @@ import argparse
 import json
 import os
 import random
-import struct
 import subprocess
 import sys
 import tempfile
@@ -21,6 +20,9 @@ import time
 from pathlib import Path
 
 import numpy as np
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
+import safetensors_files  # noqa: E402
 
 ROWS, COLUMNS = 4096, 4096
 DTYPES = {"BF16": np.uint16, "F8_E4M3": np.uint8, "U8": np.uint8, "I32": np.int32, "F32": np.float32, "F16": np.float16}
@@ -45,15 +47,9 @@ def save(path: Path, form: str, mebibytes: int) -> None:
         tensors |= module(form, f"layers.{i}")
         if form == "int4":
             tensors[f"layers.{i}.weight_shape"] = ("I32", (2,))
-    header, end = {}, 0
-    for name, (dtype, shape) in tensors.items():
-        bytes_ = int(np.prod(shape)) * np.dtype(DTYPES[dtype]).itemsize
-        header[name] = {"dtype": dtype, "shape": list(shape), "data_offsets": [end, end + bytes_]}
-        end += bytes_
-    text = json.dumps(header).encode()
     generator = np.random.default_rng(0)
     with path.open("wb") as file:
-        file.write(struct.pack("<Q", len(text)) + text)
+        file.write(safetensors_files.head(tensors))
         for name, (dtype, shape) in tensors.items():
             if name.endswith("weight_shape"):
                 file.write(np.array([ROWS, COLUMNS], np.int32).tobytes())
@@ -68,15 +64,12 @@ def save(path: Path, form: str, mebibytes: int) -> None:
 
 
 def save_adapter(folder: Path, layers: int) -> None:
-    generator, header, end, content = np.random.default_rng(1), {}, 0, b""
-    for i in range(layers):
-        for part, shape in (("A", (16, COLUMNS)), ("B", (ROWS, 16))):
-            body = generator.standard_normal(shape, np.float32).tobytes()
-            header[f"base_model.model.layers.{i}.lora_{part}.weight"] = {"dtype": "F32", "shape": shape, "data_offsets": [end, end + len(body)]}
-            content, end = content + body, end + len(body)
-    text = json.dumps(header).encode()
+    generator = np.random.default_rng(1)
+    tensors = {f"base_model.model.layers.{i}.lora_{part}.weight": ("F32", shape) for i in range(layers)
+               for part, shape in (("A", (16, COLUMNS)), ("B", (ROWS, 16)))}
     folder.mkdir()
-    (folder / "adapter_model.safetensors").write_bytes(struct.pack("<Q", len(text)) + text + content)
+    safetensors_files.write(folder / "adapter_model.safetensors", tensors,
+                            (generator.standard_normal(shape, np.float32).tobytes() for _, shape in tensors.values()))
     (folder / "adapter_config.json").write_text(json.dumps({"peft_type": "LORA", "r": 16, "lora_alpha": 32, "target_modules": r"layers\.\d+"}))
 
 

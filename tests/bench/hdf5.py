@@ -15,18 +15,17 @@ the two differ by more than 5 % the run is void. Inputs are hot, nothing is fsyn
 outside the timed region. A row whose first run fails is skipped, with its message.
 """
 import argparse
-import json
+import itertools
 import random
 import shutil
 import statistics
-import struct
 import sys
 from pathlib import Path
 
 import h5py
 import numpy
 
-from verbs import run
+from verbs import run, safetensors_files
 
 FILTERS = {"contiguous": {}, "gzip": {"compression": "gzip", "compression_opts": 1},
            "shuffle+gzip": {"compression": "gzip", "compression_opts": 1, "shuffle": True}}
@@ -57,16 +56,8 @@ def make_files(work: Path, size: int, chunk: int) -> None:
         with h5py.File(work / f"{name}.h5", "w") as file:
             for i in range(MATRICES):
                 file.create_dataset(f"w{i}", data=matrix, **chunks)
-    header, place = {}, 0
-    for i in range(MATRICES):
-        header[f"w{i}"] = {"dtype": "F32", "shape": matrix.shape, "data_offsets": [place, place + matrix.nbytes]}
-        place += matrix.nbytes
-    text = json.dumps(header).encode()
-    text += b" " * (-len(text) % 8)
-    with open(work / "all.safetensors", "wb") as file:
-        file.write(struct.pack("<Q", len(text)) + text)
-        for _ in range(MATRICES):
-            matrix.tofile(file)
+    safetensors_files.write(work / "all.safetensors", {f"w{i}": ("F32", matrix.shape) for i in range(MATRICES)},
+                            itertools.repeat(matrix.tobytes()))
 
 
 def contenders(shardctl: Path, work: Path, threads: str) -> dict[str, str]:

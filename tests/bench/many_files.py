@@ -9,20 +9,18 @@ import argparse
 import json
 import os
 import shutil
-import struct
 import subprocess
 import sys
 import tempfile
 import time
 from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
+import safetensors_files  # noqa: E402
+
 
 def write(path: Path, names: list[str], shape: list[int]) -> None:
-    size = 4 * shape[0] * (shape[1] if len(shape) > 1 else 1)
-    header = {name: {"dtype": "F32", "shape": shape, "data_offsets": [i * size, (i + 1) * size]} for i, name in enumerate(names)}
-    text = json.dumps(header, separators=(",", ":")).encode()
-    text += b" " * (-len(text) % 8)
-    path.write_bytes(struct.pack("<Q", len(text)) + text + bytes(size * len(names)))
+    safetensors_files.write(path, {name: ("F32", shape) for name in names})
 
 
 def measure(what: str, tool: str, *line: object) -> None:

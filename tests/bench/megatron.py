@@ -12,12 +12,15 @@ import argparse
 import json
 import math
 import os
-import struct
 import subprocess
+import sys
 import tempfile
 from pathlib import Path
 
 from deepspeed import copies, print_beside_cp
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
+import safetensors_files  # noqa: E402
 
 HIDDEN, INNER, HEADS, GROUPS, VOCAB = 2048, 5632, 16, 4, 32_000
 LAYER = {
@@ -36,16 +39,8 @@ def make(folder: Path, mebibytes: int) -> None:
     layers = max(1, round((mebibytes * 2**20 / 2 - 2 * VOCAB * HIDDEN) / each))
     shapes = {"model.embed_tokens.weight": (VOCAB, HIDDEN), "lm_head.weight": (VOCAB, HIDDEN), "model.norm.weight": (HIDDEN,)}
     shapes |= {f"model.layers.{i}.{name}.weight": shape for i in range(layers) for name, shape in LAYER.items()}
-    header, end = {}, 0
-    for name, shape in shapes.items():
-        begin, end = end, end + 2 * math.prod(shape)
-        header[name] = {"dtype": "BF16", "shape": shape, "data_offsets": [begin, end]}
-    text = json.dumps(header).encode()
-    with open(folder / "model.safetensors", "wb") as file:
-        file.write(struct.pack("<Q", len(text)) + text)
-        while end > 0:
-            file.write(os.urandom(min(end, 1 << 24)))
-            end -= 1 << 24
+    safetensors_files.write(folder / "model.safetensors", {name: ("BF16", shape) for name, shape in shapes.items()},
+                            iter(lambda: os.urandom(1 << 24), b""))
     (folder / "config.json").write_text(json.dumps({
         "model_type": "llama", "hidden_size": HIDDEN, "intermediate_size": INNER, "num_attention_heads": HEADS,
         "num_key_value_heads": GROUPS, "num_hidden_layers": layers, "vocab_size": VOCAB}))

@@ -4,7 +4,7 @@ tests/launched/harness.py.
 
     node_local.py [GIGABYTES]    (default 1; needs six times that in the folder for temporary files)
 """
-import json
+import itertools
 import os
 import re
 import shutil
@@ -54,16 +54,8 @@ def copied(bytes_sent: float) -> float:
 def make_large(path: Path, megabytes: int) -> None:
     """16 tensors of float32 with 256 columns; the same 16 MiB of noise again and again."""
     rows = megabytes * 1024 // 16
-    size = rows * 1024
-    header = {f"layers.{i}.weight": {"dtype": "F32", "shape": [rows, 256], "data_offsets": [i * size, (i + 1) * size]}
-              for i in range(16)}
-    text = json.dumps(header).encode()
-    text += b" " * (-len(text) % 8)
-    noise = os.urandom(16 << 20)
-    with path.open("wb") as file:
-        file.write(len(text).to_bytes(8, "little") + text)
-        for begin in range(0, 16 * size, len(noise)):
-            file.write(noise[:16 * size - begin])
+    h.safetensors_files.write(path, {f"layers.{i}.weight": ("F32", [rows, 256]) for i in range(16)},
+                              itertools.repeat(os.urandom(16 << 20)))
 
 
 def main() -> None:

@@ -9,10 +9,8 @@ Each row is a whole process: the least seconds, its processor time, and its memo
 ratio is that of throughputs, to the first row of the same group.
 """
 import argparse
-import json
 import os
 import random
-import struct
 import subprocess
 import sys
 import tempfile
@@ -20,6 +18,8 @@ import time
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "stores"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
+import safetensors_files  # noqa: E402
 import server  # noqa: E402
 
 PIECE = 16 << 20  # Bytes of a tensor.
@@ -28,12 +28,8 @@ PIECE = 16 << 20  # Bytes of a tensor.
 def write_file(path: Path, mebibytes: int) -> None:
     count = max(1, (mebibytes << 20) // PIECE)
     names = sorted(f"layers.{i}.w" for i in range(count))  # The order in which safetensors writes them.
-    header = {name: {"dtype": "U8", "shape": [PIECE], "data_offsets": [i * PIECE, (i + 1) * PIECE]} for i, name in enumerate(names)}
-    text, block = json.dumps(header).encode(), random.Random(0).randbytes(PIECE)
-    with open(path, "wb") as file:
-        file.write(struct.pack("<Q", len(text)) + text)
-        for i in range(count):
-            file.write(bytes([i % 256]) + block[1:])
+    block = random.Random(0).randbytes(PIECE)
+    safetensors_files.write(path, {name: ("U8", [PIECE]) for name in names}, (bytes([i % 256]) + block[1:] for i in range(count)))
 
 
 class Rows:

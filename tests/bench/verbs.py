@@ -25,12 +25,11 @@ that of the other program. --rows takes the beginnings of the cases' names:
   start             --version
 """
 import argparse
-import json
+import itertools
 import os
 import random
 import shutil
 import statistics
-import struct
 import subprocess
 import sys
 import time
@@ -39,7 +38,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
 sys.path.append(str(Path(__file__).resolve().parent.parent / "hostile"))
+import safetensors_files  # noqa: E402
 from build import dict_of, pickled, tensor  # noqa: E402
 
 RANKS = 4
@@ -48,21 +49,7 @@ Shapes = dict[str, tuple[int, ...]]
 
 def write_safetensors(path: Path, shapes: Shapes) -> None:
     """Random bf16 tensors."""
-    header, place = {}, 0
-    for name, shape in shapes.items():
-        size = 2
-        for n in shape:
-            size *= n
-        header[name] = {"dtype": "BF16", "shape": shape, "data_offsets": [place, place + size]}
-        place += size
-    text = json.dumps(header, separators=(",", ":")).encode()
-    text += b" " * (-len(text) % 8)
-    block = os.urandom(1 << 24)
-    with open(path, "wb") as file:
-        file.write(struct.pack("<Q", len(text)) + text)
-        while place > 0:
-            file.write(block[: min(place, len(block))])
-            place -= len(block)
+    safetensors_files.write(path, {name: ("BF16", shape) for name, shape in shapes.items()}, itertools.repeat(os.urandom(1 << 24)))
 
 
 def model(size: int) -> Shapes:

@@ -11,24 +11,19 @@ import os
 import random
 import shutil
 import statistics
-import struct
-import json
 import subprocess
+import sys
 import tempfile
 import time
 from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
+import safetensors_files  # noqa: E402
+
 
 def write_model(path: Path, mebibytes: int) -> None:
-    count, each = 16, (mebibytes << 20) // 16
-    header = {f"layer.{i}.weight": {"dtype": "BF16", "shape": [each // 4096, 2048],
-                                    "data_offsets": [i * each, (i + 1) * each]} for i in range(count)}
-    text = json.dumps(header).encode()
-    text += b" " * (-len(text) % 8)
-    with path.open("wb") as file:
-        file.write(struct.pack("<Q", len(text)) + text)
-        for _ in range(count * each >> 20):
-            file.write(os.urandom(1 << 20))
+    safetensors_files.write(path, {f"layer.{i}.weight": ("BF16", [mebibytes << 4, 2048]) for i in range(16)},
+                            iter(lambda: os.urandom(1 << 20), b""))
 
 
 def seconds(command: str, cwd: Path) -> float:

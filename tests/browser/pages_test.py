@@ -5,7 +5,7 @@ Needs Chromium (SHARD_CHROMIUM, or one in PATH) and playwright for Python; it do
 SHARD_SCREENSHOTS=DIR it saves pictures of all views there. Environment: SHARDCTL is the program, SHARD_DATA the
 folder tests/data.
 """
-import json
+import math
 import os
 import shutil
 import struct
@@ -16,6 +16,9 @@ import unittest
 from pathlib import Path
 
 from chromium import CHROMIUM, BrowserTest, sync_playwright
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
+import safetensors_files  # noqa: E402
 
 SHARDCTL = os.path.abspath(os.environ["SHARDCTL"])
 DATA = Path(os.environ["SHARD_DATA"]).resolve()
@@ -41,15 +44,8 @@ HOSTILE = ["</script><img src=x onerror=window.pwned=1>", "<!--<script>window.pw
 
 def write_model(path: Path, shapes: dict[str, list[int]], fill: float = 0.0, spread: float = 0.0) -> None:
     """A safetensors file of float32 tensors whose element i is fill + i * spread."""
-    header, data = {}, bytearray()
-    for name, shape in shapes.items():
-        count = 1
-        for size in shape:
-            count *= size
-        header[name] = {"dtype": "F32", "shape": shape, "data_offsets": [len(data), len(data) + 4 * count]}
-        data += struct.pack(f"<{count}f", *(fill + i * spread for i in range(count)))
-    text = json.dumps(header).encode()
-    path.write_bytes(struct.pack("<Q", len(text)) + text + data)
+    safetensors_files.write(path, {name: ("F32", shape) for name, shape in shapes.items()},
+                            (struct.pack("<f", fill + i * spread) for shape in shapes.values() for i in range(math.prod(shape))))
 
 
 class Pages(BrowserTest):

@@ -1,27 +1,19 @@
 #!/usr/bin/env python3
 """inspect on a terminal: equal layers share a line; --all, -v and a pipe list each tensor by its whole name."""
-import json
 import os
 import pty
 import subprocess
 import sys
 import tempfile
 
-SHARDCTL = os.environ["SHARDCTL"]
+from program import SHARDCTL, safetensors_files
+
 LAYERS = 32
 
 
 def write_model(path):
-    header, end = {}, 0
-    for layer in range(LAYERS):
-        shapes = {"mlp.up_proj.weight": [4, 2], "norm.weight": [2] if layer != 7 else [3]}
-        for name, shape in shapes.items():
-            count = shape[0] * (shape[1] if len(shape) > 1 else 1)
-            header[f"model.layers.{layer}.{name}"] = {"dtype": "U8", "shape": shape, "data_offsets": [end, end + count]}
-            end += count
-    text = json.dumps(header).encode()
-    with open(path, "wb") as file:
-        file.write(len(text).to_bytes(8, "little") + text + bytes(end))
+    safetensors_files.write(path, {f"model.layers.{layer}.{name}": ("U8", shape) for layer in range(LAYERS) for name, shape in
+                                   (("mlp.up_proj.weight", [4, 2]), ("norm.weight", [2] if layer != 7 else [3]))})
 
 
 def lines_on_terminal(*arguments):

@@ -11,7 +11,7 @@ import zipfile
 
 from int_tensors import WORK, document, numbers, of_rows, read, rows, run, write
 from names_of_version_5 import RENAMED
-from program import read_safetensors
+from program import read_safetensors, safetensors_files
 
 DATA = pathlib.Path(__file__).resolve().parents[1] / "data"
 
@@ -86,14 +86,7 @@ def check_many_experts():
     layers, count = 48, 512
     new = {f"model.layers.{layer}.mlp.experts.{name}": [count, *shape]
            for layer in range(layers) for name, shape in (("gate_up_proj", (16, 8)), ("down_proj", (8, 8)))}
-    header, end = {}, 0
-    for name, shape in new.items():
-        begin, end = end, end + 2 * math.prod(shape)
-        header[name] = {"dtype": "BF16", "shape": shape, "data_offsets": [begin, end]}
-    text = json.dumps(header).encode()
-    with open(WORK / "many.safetensors", "wb") as file:
-        file.write(struct.pack("<Q", len(text)) + text)
-        file.truncate(8 + len(text) + end)
+    safetensors_files.write(WORK / "many.safetensors", {name: ("BF16", shape) for name, shape in new.items()})
     shown = run("convert", "many.safetensors", "-o", "x.safetensors", "--dry-run", "--map", "hf-v5", "--set", "model_type=qwen3_next")
     assert f"{3 * layers * count} tensors" in shown, shown
 

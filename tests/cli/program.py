@@ -7,9 +7,13 @@ import os
 import shlex
 import struct
 import subprocess
+import sys
 import tempfile
 import unittest
 from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
+import safetensors_files  # noqa: E402
 
 SHARDCTL = os.path.abspath(os.environ["SHARDCTL"])
 Tensors = dict[str, tuple[str, list[int], bytes]]  # By name: dtype, shape and elements.
@@ -17,13 +21,9 @@ Tensors = dict[str, tuple[str, list[int], bytes]]  # By name: dtype, shape and e
 
 def write_safetensors(path: Path | str, tensors: Tensors, metadata: dict[str, str] | None = None) -> Path:
     path = Path(path)
-    header, end = {"__metadata__": metadata} if metadata else {}, 0
-    for name, (dtype, shape, content) in tensors.items():
-        header[name] = {"dtype": dtype, "shape": shape, "data_offsets": [end, end + len(content)]}
-        end += len(content)
-    text = json.dumps(header).encode()
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(struct.pack("<Q", len(text)) + text + b"".join(content for _, _, content in tensors.values()))
+    safetensors_files.write(path, {name: (dtype, shape) for name, (dtype, shape, _) in tensors.items()},
+                            (content for _, _, content in tensors.values()), metadata)
     return path
 
 

@@ -6,10 +6,7 @@ status is asked again, and tensors are read in long runs.
 --table prints a row for each verb instead of checking the bounds.
 """
 import argparse
-import json
-import math
 import random
-import struct
 import subprocess
 import sys
 import tempfile
@@ -17,6 +14,9 @@ from collections import Counter
 from pathlib import Path
 
 from disk import SKIPPED, Call, SlowDisk, why_not
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
+import safetensors_files  # noqa: E402
 
 RANKS = 64
 MIB = 1 << 20
@@ -28,18 +28,9 @@ OUTPUTS = {"gather": ["out.safetensors"], "split": ["out", "--ranks", "8", "--to
 
 
 def write_model(path: Path, shapes: list[list[int]]) -> None:
-    header, end = {}, 0
-    for i, shape in enumerate(shapes):
-        count = 4 * math.prod(shape)
-        header[f"layers.{i}.weight"] = {"dtype": "F32", "shape": shape, "data_offsets": [end, end + count]}
-        end += count
-    text = json.dumps(header).encode()
-    text += b" " * (-len(text) % 8)
     chance = random.Random(1)
-    with path.open("wb") as file:
-        file.write(struct.pack("<Q", len(text)) + text)
-        for begin in range(0, end, 16 * MIB):
-            file.write(chance.randbytes(min(16 * MIB, end - begin)))
+    safetensors_files.write(path, {f"layers.{i}.weight": ("F32", shape) for i, shape in enumerate(shapes)},
+                            iter(lambda: chance.randbytes(16 * MIB), b""))
 
 
 class Runs:

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Callable
 
 from calls import Call, inject, traced
-from jobs import Case, Job, World, run_all, snapshot
+from jobs import Case, Job, World, report, run_all, snapshot
 
 
 def rewrite(file: Path) -> None:
@@ -147,10 +147,7 @@ def main() -> int:
             reading = chance.sample(reading, 8)
         problems += run_all(changes.of_reader, reading)
         assert snapshot(world.source) == before
-    for problem in problems[:30]:
-        print("FAIL", problem)
-    print(f"{len(runs)} sources changed while they were copied, {len(reading)} while they were read, {len(problems)} problems (SHARD_SEED={seed})")
-    return 1 if problems else 0
+    return report(problems, f"{len(runs)} sources changed while they were copied, {len(reading)} while they were read, {len(problems)} problems (SHARD_SEED={seed})")
 
 
 if __name__ == "__main__":

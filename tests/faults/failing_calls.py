@@ -16,7 +16,7 @@ import tempfile
 from pathlib import Path
 
 from calls import Call, inject, traced
-from jobs import Case, Job, World, run_all
+from jobs import Case, Job, World, report, run_all
 
 # Possible errors of a call. EINTR only if a signal can interrupt it.
 DISK = ["EIO", "ENOSPC"]
@@ -133,12 +133,9 @@ def main() -> int:
             shorts = [(job, number) for job in jobs for number in range(100 if chosen.long else 2)]
             problems += run_all(lambda each: run_short(world, each[0], chosen.short_io, seed + each[1]), shorts)
             print(f"{len(shorts)} runs with short reads and writes")
-    for problem in problems[:30]:
-        print("FAIL", problem)
     for (name, error), counts in sorted(collections.Counter({(n, e): 0 for n, e, _ in seen}).items()):
         print(f"{name} {error}: " + ", ".join(f"exit {code} {seen[name, error, code]}" for code in sorted({c for n, e, c in seen if (n, e) == (name, error)})))
-    print(f"{runs} calls failed one by one in {len(jobs)} jobs, {len(problems)} problems (SHARD_SEED={seed})")
-    return 1 if problems else 0
+    return report(problems, f"{runs} calls failed one by one in {len(jobs)} jobs, {len(problems)} problems (SHARD_SEED={seed})")
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ import tempfile
 from pathlib import Path
 from typing import Callable
 
-from jobs import Case, Job, World
+from jobs import Case, Job, World, report
 from mounts import Image, can_mount, mounted, run
 
 NOBODY = 65534
@@ -163,12 +163,9 @@ def main() -> int:
                 no_inodes(rooms, folder)
                 full_images(rooms, folder, steps, most)
                 quota(rooms, folder, steps, most)
-    for problem in rooms.problems[:30]:
-        print("FAIL", problem)
     for what, codes in rooms.codes.items():
         print(f"{what}: " + ", ".join(f"exit {code} {count}" for code, count in sorted(codes.items())))
-    print(f"{len(rooms.problems)} problems")
-    return 1 if rooms.problems else 0
+    return report(rooms.problems, f"{len(rooms.problems)} problems")
 
 
 if __name__ == "__main__":

@@ -6,16 +6,18 @@ output with --force, and checks the promise: exit code 0 and the whole output by
 code and an unchanged destination.
 """
 import hashlib
-import json
 import os
 import random
 import shutil
-import struct
 import subprocess
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Callable, Iterable, Iterator
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
+import safetensors_files  # noqa: E402
 
 WORKERS = os.cpu_count() or 1
 DATA = Path(__file__).resolve().parent.parent / "data"
@@ -32,13 +34,8 @@ class Job:
 def write_safetensors(path: Path, size: int, seed: int = 1) -> None:
     """Three matrices of about `size` bytes together, all bytes random, and one small tensor."""
     chance, rows = random.Random(seed), max(4, size // 3 // 256)
-    tensors = {f"w{i}": ("F32", [rows, 64], 256 * rows) for i in range(3)} | {"b": ("BF16", [6], 12)}
-    header, end = {}, 0
-    for name, (dtype, shape, count) in tensors.items():
-        header[name] = {"dtype": dtype, "shape": shape, "data_offsets": [end, end + count]}
-        end += count
-    text = json.dumps(header).encode()
-    path.write_bytes(struct.pack("<Q", len(text)) + text + chance.randbytes(end))
+    tensors = {f"w{i}": ("F32", [rows, 64]) for i in range(3)} | {"b": ("BF16", [6])}
+    safetensors_files.write(path, tensors, iter(lambda: chance.randbytes(1 << 20), b""))
 
 
 def snapshot(path: Path) -> dict[str, str] | None:
@@ -201,3 +198,11 @@ def run_all(work: Callable[[object], str], items: Iterable[object]) -> Iterator[
     """The problems that `work` returns, in one thread per processor."""
     with ThreadPoolExecutor(WORKERS) as pool:
         yield from filter(None, pool.map(work, items))
+
+
+def report(problems: list[str], summary: str) -> int:
+    """Prints the first problems and a line. \\returns the exit code"""
+    for problem in problems[:30]:
+        print("FAIL", problem)
+    print(summary)
+    return 1 if problems else 0

@@ -16,7 +16,7 @@ import time
 from pathlib import Path
 
 from calls import Call, inject, traced
-from jobs import Case, Job, World, run_all
+from jobs import Case, Job, World, report, run_all
 
 # A kill before one of these leaves the same as a kill before the next call.
 INVISIBLE = {"brk", "mmap", "munmap", "mprotect", "futex", "madvise", "getrandom", "newfstatat", "pread64", "lseek", "clone3", "rseq",
@@ -132,10 +132,7 @@ def main() -> int:
                 break
             problem = kill_at_random(large, random.Random(number).choice(large.jobs), seed + number, seconds)
             problems += [problem] if problem else []
-    for problem in problems[:30]:
-        print("FAIL", problem)
-    print(f"killed at {borders} borders and {kill_at_random.kills} times at random, {len(problems)} problems (SHARD_SEED={seed})")
-    return 1 if problems else 0
+    return report(problems, f"killed at {borders} borders and {kill_at_random.kills} times at random, {len(problems)} problems (SHARD_SEED={seed})")
 
 
 if __name__ == "__main__":

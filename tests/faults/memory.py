@@ -6,15 +6,16 @@ included.
 Prints for each run its seconds, the largest memory of its processes, and whether the kernel killed one.
 """
 import argparse
-import json
 import os
 import shutil
-import struct
 import subprocess
 import sys
 import tempfile
 import time
 from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
+import safetensors_files  # noqa: E402
 
 V1, V2 = Path("/sys/fs/cgroup/memory"), Path("/sys/fs/cgroup")
 MIB = 1 << 20
@@ -41,14 +42,7 @@ class Group:
 
 
 def write_sparse(path: Path, gibibytes: int) -> None:
-    each = 128 * MIB
-    count = gibibytes * 1024 * MIB // each
-    header = {f"layers.{i}.weight": {"dtype": "BF16", "shape": [16384, 4096], "data_offsets": [i * each, (i + 1) * each]} for i in range(count)}
-    text = json.dumps(header).encode()
-    text += b" " * (-len(text) % 8)
-    with path.open("wb") as file:
-        file.write(struct.pack("<Q", len(text)) + text)
-        file.truncate(8 + len(text) + count * each)
+    safetensors_files.write(path, {f"layers.{i}.weight": ("BF16", [16384, 4096]) for i in range(8 * gibibytes)})
 
 
 def main() -> int:

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Iterator
 
 from calls import Call, inject, traced
-from jobs import Case, Job, World
+from jobs import Case, Job, World, report
 from kills import INVISIBLE, check, was_killed
 from mounts import Image, LazyFs, can_mount
 
@@ -110,10 +110,7 @@ def main() -> int:
                             counts[kind] += len(found)
                         if chosen.long:
                             print(f"{kind}, {job.name}: {counts[kind]} cuts, {len(problems)} problems so far", flush=True)
-    for problem in problems[:30]:
-        print("FAIL", problem)
-    print(f"power cuts: {counts}, {len(problems)} problems (SHARD_SEED={seed})")
-    return 1 if problems else 0
+    return report(problems, f"power cuts: {counts}, {len(problems)} problems (SHARD_SEED={seed})")
 
 
 if __name__ == "__main__":

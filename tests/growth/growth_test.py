@@ -12,7 +12,6 @@ Python's standard library, except for HDF5 files, which HDF5_PYTHON creates.
 import argparse
 import math
 import multiprocessing
-import os
 import shutil
 import sys
 import tempfile
@@ -20,7 +19,8 @@ from concurrent.futures import Executor, ProcessPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "hostile"))
+for beside in ("hostile", "support"):
+    sys.path.insert(0, str(Path(__file__).resolve().parents[1] / beside))
 
 import of_computed
 import of_dcp

@@ -3,22 +3,13 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
-from build import entry, safetensors
+import safetensors_files
 from family import Family
-
-SIZES = {"F32": 4, "I64": 8}
 
 
 def tensors(shapes: dict[str, tuple[str, list[int]]]) -> bytes:
     """A safetensors file of zeros."""
-    header, end = {}, 0
-    for name, (dtype, shape) in shapes.items():
-        size = SIZES[dtype]
-        for each in shape:
-            size *= each
-        header[name] = entry(shape, end, end + size, dtype)
-        end += size
-    return safetensors(header, bytes(end))
+    return safetensors_files.head(shapes) + bytes(sum(safetensors_files.bytes_of(*each) for each in shapes.values()))
 
 
 def pair(module: str, rank: int = 1, rows: int = 2, columns: int = 2) -> dict[str, tuple[str, list[int]]]:

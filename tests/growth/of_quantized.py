@@ -2,23 +2,15 @@
 import json
 from collections.abc import Callable
 
-from build import entry, safetensors
 from family import Family, to_folder
+from of_computed import tensors
 
 OPTIONS = ["--dequantize"]
 
 
 def model(config: dict, shapes: dict[str, tuple[str, list[int]]]) -> dict[str, bytes]:
     """Tensors of zeros beside a config.json."""
-    sizes = {"F8_E4M3": 1, "U8": 1, "F16": 2, "F32": 4, "I32": 4}
-    header, end = {}, 0
-    for name, (dtype, shape) in shapes.items():
-        size = sizes[dtype]
-        for each in shape:
-            size *= each
-        header[name] = entry(shape, end, end + size, dtype)
-        end += size
-    return {"config.json": json.dumps({"quantization_config": config}).encode(), "model.safetensors": safetensors(header, bytes(end))}
+    return {"config.json": json.dumps({"quantization_config": config}).encode(), "model.safetensors": tensors(shapes)}
 
 
 def module(name: str) -> dict[str, tuple[str, list[int]]]:

@@ -2,7 +2,7 @@
 the program, SHARD_DATA the folder tests/data. Each script takes --full for all cases instead of those that suit CI.
 """
 import array
-import json
+import contextlib
 import math
 import os
 import random
@@ -15,7 +15,11 @@ import sys
 import tempfile
 import time
 import traceback
+from collections.abc import Iterator
 from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
+import safetensors_files  # noqa: E402
 
 try:
     import torch.distributed.argparse_util, torch.distributed.launcher.api  # All that torchrun imports; see ForkedTorchrun.
@@ -237,16 +241,8 @@ def make_model(path: Path, megabytes: int) -> None:
     rows = megabytes * 1024
     shapes = {"embed.weight": [rows // 2, 256], "layers.0.weight": [rows // 4, 256], "layers.0.bias": [257],
               "layers.1.weight": [rows // 8, 256], "norm.weight": [3], "scalar": [], "empty": [0, 4]}
-    header, offset = {}, 0
-    for name, shape in shapes.items():
-        size = 4
-        for extent in shape:
-            size *= extent
-        header[name] = {"dtype": "F32", "shape": shape, "data_offsets": [offset, offset + size]}
-        offset += size
-    text = json.dumps(header).encode()
-    text += b" " * (-len(text) % 8)
-    path.write_bytes(len(text).to_bytes(8, "little") + text + array.array("f", (numbers.random() for _ in range(offset // 4))).tobytes())
+    elements = (array.array("f", (numbers.random() for _ in range(math.prod(shape)))).tobytes() for shape in shapes.values())
+    safetensors_files.write(path, {name: ("F32", shape) for name, shape in shapes.items()}, elements)
 
 
 def same_tree(a: Path, b: Path) -> str:
@@ -272,6 +268,17 @@ def check_nothing_left(checks: Checks, folder: Path, what: str = "nothing is lef
             break
         time.sleep(0.1)
     checks.that(left == [], f"{what}, but {left}", result)
+
+
+@contextlib.contextmanager
+def checked() -> Iterator[tuple[Checks, Path]]:
+    """Checks in a folder, in which nothing may be left. Ends the process."""
+    require_launchers()
+    checks = Checks()
+    with tempfile.TemporaryDirectory() as folder:
+        yield checks, Path(folder)
+        check_nothing_left(checks, Path(folder))
+    checks.end()
 
 
 def is_mapped(path: str) -> bool:

@@ -2,7 +2,6 @@
 import json
 import re
 import socket
-import tempfile
 from pathlib import Path
 
 import harness as h
@@ -187,10 +186,7 @@ def check_threads(checks: h.Checks, work: Path) -> None:
 
 
 def main() -> None:
-    h.require_launchers()
-    checks = h.Checks()
-    with tempfile.TemporaryDirectory() as folder:
-        work = Path(folder)
+    with h.checked() as (checks, work):
         h.make_model(work / "model.safetensors", 2)
         h.run(h.alone(), ["gather", "model.safetensors", "-o", "one.safetensors"], cwd=work)
         check_mistakes(checks, work)
@@ -206,8 +202,6 @@ def main() -> None:
         check_restart(checks, work)
         check_two_in_one_script(checks, work)
         check_threads(checks, work)
-        h.check_nothing_left(checks, work)
-    checks.end()
 
 
 if __name__ == "__main__":

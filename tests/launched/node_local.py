@@ -10,7 +10,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 from pathlib import Path
 
@@ -319,14 +318,9 @@ def check_all_faults(checks: h.Checks, work: Path) -> None:
 
 
 def main() -> None:
-    h.require_launchers()
-    checks = h.Checks()
-    with tempfile.TemporaryDirectory() as folder:
-        work = Path(folder)
+    with h.checked() as (checks, work):
         h.make_model(work / "model.safetensors", 24 if h.FULL else 4)
         {"bytes": check_all_bytes, "faults": check_all_faults}[sys.argv[1]](checks, work)
-        h.check_nothing_left(checks, work)
-    checks.end()
 
 
 if __name__ == "__main__":

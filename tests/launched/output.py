@@ -2,7 +2,6 @@
 on."""
 import json
 import re
-import tempfile
 from pathlib import Path
 
 import harness as h
@@ -90,10 +89,7 @@ def check_progress_of_ranks(checks: h.Checks, work: Path, launch: h.Launch) -> N
 
 
 def main() -> None:
-    h.require_launchers()
-    checks = h.Checks()
-    with tempfile.TemporaryDirectory() as folder:
-        work = Path(folder)
+    with h.checked() as (checks, work):
         h.make_model(work / "model.safetensors", 1)
         whole = (work / "model.safetensors").read_bytes()
         (work / "damaged.safetensors").write_bytes(whole[:-100])
@@ -108,8 +104,6 @@ def main() -> None:
             check_progress_of_ranks(checks, work, launch)
         check_error_file(checks, work)
         check_logs(checks, work)
-        h.check_nothing_left(checks, work)
-    checks.end()
 
 
 if __name__ == "__main__":

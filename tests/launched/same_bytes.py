@@ -2,7 +2,6 @@
 import re
 import shutil
 import subprocess
-import tempfile
 from pathlib import Path
 
 import harness as h
@@ -95,10 +94,7 @@ def cases() -> list[tuple[h.Launch, list[str], list[str]]]:
 
 
 def main() -> None:
-    h.require_launchers()
-    checks = h.Checks()
-    with tempfile.TemporaryDirectory() as folder:
-        work = Path(folder)
+    with h.checked() as (checks, work):
         make_inputs(work)
         files, texts = {}, {}
         (work / "got").mkdir()
@@ -115,8 +111,6 @@ def main() -> None:
                 check_write(checks, work, launch, what, files[what])
             for what in prints:
                 check_print(checks, work, launch, what, texts[what])
-        h.check_nothing_left(checks, work)
-    checks.end()
 
 
 if __name__ == "__main__":

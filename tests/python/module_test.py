@@ -4,7 +4,6 @@ import json
 import os
 import pickle
 import re
-import struct
 import subprocess
 import sys
 import tempfile
@@ -18,16 +17,17 @@ import shardctl
 from shardctl import _documents, _errors, _extension, _reading
 
 SOURCE = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(SOURCE / "tests/support"))
+
+import safetensors_files  # noqa: E402
+
 CHECKPOINT = SOURCE / "tests/data/demo/ckpt"
 STATE, BIG_ENDIAN = SOURCE / "tests/data/torch/state.pt", SOURCE / "tests/data/torch/big_endian.pt"
 HOSTILE = "<script>alert(1)</script>\u202e\x1b[31m"
 
 
 def write_safetensors(path: Path, names: typing.Sequence[str], elements: int = 1) -> None:
-    header = {name: {"dtype": "U8", "shape": [elements], "data_offsets": [i * elements, (i + 1) * elements]}
-              for i, name in enumerate(names)}
-    text = json.dumps(header).encode()
-    path.write_bytes(struct.pack("<Q", len(text)) + text + bytes(elements * len(names)))
+    safetensors_files.write(path, {name: ("U8", [elements]) for name in names})
 
 
 class Case(unittest.TestCase):

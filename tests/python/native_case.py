@@ -1,7 +1,6 @@
 """Shared by the tests of the native module."""
 import os
 import signal
-import struct
 import sys
 import tempfile
 import time
@@ -16,6 +15,7 @@ import torch
 SOURCE = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(SOURCE / "tests/support"))
 
+import safetensors_files  # noqa: E402
 from machine import is_longer  # noqa: E402
 
 DATA = SOURCE / "tests/data"
@@ -62,8 +62,6 @@ class Case(unittest.TestCase):
 
     def sparse(self, mebibytes: int) -> Path:
         """A safetensors file of zeros that uses no disk."""
-        path, size = self.folder / "sparse.safetensors", mebibytes * MIB
-        header = f'{{"w": {{"dtype": "U8", "shape": [{mebibytes}, {MIB}], "data_offsets": [0, {size}]}}}}'.encode()
-        path.write_bytes(struct.pack("<Q", len(header)) + header)
-        os.truncate(path, 8 + len(header) + size)
+        path = self.folder / "sparse.safetensors"
+        safetensors_files.write(path, {"w": ("U8", [mebibytes, MIB])})
         return path

@@ -18,6 +18,9 @@ import time
 import unittest
 from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
+import safetensors_files  # noqa: E402
+
 TOOL = ""
 MIB = 1 << 20
 
@@ -25,34 +28,21 @@ MIB = 1 << 20
 def write_safetensors(path: Path, tensors: int, size: int, seed: int = 1) -> None:
     """`tensors` of `size` bytes as float32 matrices, all rows of all of them different, and a small one."""
     chance = random.Random(seed)
-    header, end = {}, 0
-    for i in range(tensors):
-        header[f"layer.{i}.weight"] = {"dtype": "F32", "shape": [size // 1024, 256], "data_offsets": [end, end + size]}
-        end += size
-    header["bias"] = {"dtype": "F32", "shape": [16], "data_offsets": [end, end + 64]}
-    text = json.dumps(header).encode()
-    with path.open("wb") as file:
-        file.write(struct.pack("<Q", len(text)) + text)
-        for _ in range(tensors):
-            row = struct.pack("<255f", *[chance.random() for _ in range(255)])
-            file.write(b"".join(struct.pack("<f", number) + row for number in range(size // 1024)))
-        file.write(bytes(64))
+    shapes = {f"layer.{i}.weight": ("F32", [size // 1024, 256]) for i in range(tensors)} | {"bias": ("F32", [16])}
+
+    def matrix() -> bytes:
+        row = struct.pack("<255f", *[chance.random() for _ in range(255)])
+        return b"".join(struct.pack("<f", number) + row for number in range(size // 1024))
+    safetensors_files.write(path, shapes, (matrix() for _ in range(tensors)))
 
 
 def write_mxfp4(path: Path, modules: int, rows: int, columns: int) -> None:
     """Random codes of two to a byte, and exponents of 1."""
-    header, end = {}, 0
-    for i in range(modules):
-        for name, shape in (("weight_packed", [rows, columns // 2]), ("weight_scale", [rows, columns // 32])):
-            size = shape[0] * shape[1]
-            header[f"layer.{i}.{name}"] = {"dtype": "U8", "shape": shape, "data_offsets": [end, end + size]}
-            end += size
-    text = json.dumps(header).encode()
     chance = random.Random(2)
-    with path.open("wb") as file:
-        file.write(struct.pack("<Q", len(text)) + text)
-        for _ in range(modules):
-            file.write(chance.randbytes(rows * columns // 2) + b"\x7f" * (rows * columns // 32))
+    shapes = {f"layer.{i}.{name}": ("U8", shape) for i in range(modules)
+              for name, shape in (("weight_packed", [rows, columns // 2]), ("weight_scale", [rows, columns // 32]))}
+    safetensors_files.write(path, shapes, (chance.randbytes(rows * columns // 2) + b"\x7f" * (rows * columns // 32)
+                                           for _ in range(modules)))
 
 
 def run(*arguments: object, code: int = 0) -> subprocess.CompletedProcess:

@@ -2,9 +2,13 @@
 import os
 import pathlib
 import subprocess
+import sys
 import time
 
 import server
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
+import safetensors_files  # noqa: E402, F401
 
 SHARDCTL = os.environ["SHARDCTL"]
 DATA = pathlib.Path(os.environ["SHARD_DATA"])

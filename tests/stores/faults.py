@@ -1,22 +1,19 @@
 """A server that fails once, or for ever, or answers with something else: the program continues, or ends with the right
 code and writes nothing. A hostile server takes no more time and memory than a hostile file may."""
 import concurrent.futures
-import json
 import pathlib
 import resource
 import shutil
-import struct
 import subprocess
-import sys
 import tempfile
 import time
 
 import client
 import server
 from server import Fault
+from client import safetensors_files
 from writing import write_safetensors
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
 
 from machine import is_longer  # noqa: E402
 
@@ -107,8 +104,7 @@ def check_replaced(tool, served):
     shutil.copy(bucket / "model.safetensors", bucket / "big.safetensors")
     served.reset(Fault("GET /bucket/big", "replaced", times=10**6))
     tool.expect(4, "digest", "s3://bucket/big.safetensors", holds="changed while")
-    header = json.dumps({"w": {"dtype": "U8", "shape": [300000], "data_offsets": [0, 300000]}}).encode()
-    (pathlib.Path(served.folder) / "web" / "long.safetensors").write_bytes(struct.pack("<Q", len(header)) + header + bytes(300000))
+    safetensors_files.write(pathlib.Path(served.folder) / "web" / "long.safetensors", {"w": ("U8", [300000])})
     for hides_etags in (False, True):
         served.hides_etags = hides_etags
         served.reset()

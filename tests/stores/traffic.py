@@ -5,12 +5,12 @@ import json
 import pathlib
 import random
 import shutil
-import struct
 import sys
 import tempfile
 
 import client
 import server
+from client import safetensors_files
 from reading import write_safetensors
 
 LATENCY_S = 0.1  # A round trip is counted by the time between requests.
@@ -42,11 +42,9 @@ class Traffic:
 
 def make_sources(t):
     """One model as a safetensors folder, as DCP of 64 ranks and as .pt: on the disk and in the bucket."""
-    header, size = {}, 4 * SHAPE[0] * SHAPE[1]
-    for i in range(COUNT):
-        header[f"layers.{i}.w"] = {"dtype": "F32", "shape": SHAPE, "data_offsets": [i * size, (i + 1) * size]}
-    text = json.dumps(header).encode()
-    (t.work / "model.safetensors").write_bytes(struct.pack("<Q", len(text)) + text + random.Random(0).randbytes(COUNT * size).translate(FINITE))
+    chance = random.Random(0)
+    safetensors_files.write(t.work / "model.safetensors", {f"layers.{i}.w": ("F32", SHAPE) for i in range(COUNT)},
+                            iter(lambda: chance.randbytes(MEBIBYTE).translate(FINITE), b""))
     t.tool.expect(0, "gather", "model.safetensors", "-o", "folder", "--max-shard-size", "13MB")
     t.tool.expect(0, "split", "model.safetensors", "-o", "dcp", "--ranks", "64", "--to", "dcp")
     t.tool.expect(0, "convert", "model.safetensors", "-o", "model.pt")
@@ -80,8 +78,8 @@ def check_tiny_tensors(t):
 
 def check_pieces(t):
     """One tensor of 64 ranks: its pieces are read at one time, not one after the other."""
-    text, size = json.dumps({"w": {"dtype": "F32", "shape": [4096, 1024], "data_offsets": [0, 16 * MEBIBYTE]}}).encode(), 16 * MEBIBYTE
-    (t.work / "one.safetensors").write_bytes(struct.pack("<Q", len(text)) + text + random.Random(1).randbytes(size).translate(FINITE))
+    safetensors_files.write(t.work / "one.safetensors", {"w": ("F32", [4096, 1024])},
+                            [random.Random(1).randbytes(16 * MEBIBYTE).translate(FINITE)])
     t.tool.expect(0, "split", "one.safetensors", "-o", t.bucket / "pieces", "--ranks", "64", "--to", "dcp")
     counts, _ = t.count("cat", "s3://bucket/pieces", "w", "--max-memory", "16MiB")  # Too little to read the files whole.
     assert counts["trips"] <= 40, counts["log"]

@@ -8,13 +8,13 @@ import pathlib
 import random
 import shutil
 import signal
-import struct
 import subprocess
 import sys
 import tempfile
 
 import client
 import server
+from client import safetensors_files
 from server import Fault
 
 PART = 8 << 20
@@ -23,12 +23,8 @@ STEP = 1 if "all" in sys.argv[1:] else 4  # Distance of the requests that fail, 
 
 def write_safetensors(path, sizes, seed=0):
     """A file of tensors with so many random bytes."""
-    header, end, source = {}, 0, random.Random(seed)
-    for name, size in sizes.items():
-        header[name] = {"dtype": "U8", "shape": [size], "data_offsets": [end, end + size]}
-        end += size
-    text = json.dumps(header).encode()
-    path.write_bytes(struct.pack("<Q", len(text)) + text + source.randbytes(end))
+    source = random.Random(seed)
+    safetensors_files.write(path, {name: ("U8", [size]) for name, size in sizes.items()}, iter(lambda: source.randbytes(1 << 20), b""))
 
 
 def tree(path):
