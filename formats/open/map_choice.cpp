@@ -14,6 +14,7 @@
 #include "libshard/core/error.h"
 #include "libshard/core/hash_table.h"
 #include "libshard/core/nearest.h"
+#include "libshard/core/short_text.h"
 #include "libshard/core/value.h"
 #include "libshard/io/paths.h"
 #include "libshard/io/small_text.h"
@@ -261,8 +262,9 @@ void undo_map(const SourcePlace& place, const SourceRequest& request, const Sele
   auto reader = std::make_unique<MappedReader>(std::move(source.reader), map, leaves_out);
   check_scales_follow(stored, reader->catalog());
   if (on_step) {
-    on_step(fmt::format("undid map {}: {} tensors, {} unchanged, {} dropped", request.map,
-                        reader->catalog().tensors.size(), reader->undone().copied(), reader->undone().dropped()));
+    on_step(fmt::format("undid map {}: {}, {} unchanged, {} dropped", request.map,
+                        plural(std::ssize(reader->catalog().tensors), "tensor"), reader->undone().copied(),
+                        reader->undone().dropped()));
   }
   source.is_mapped = true;
   const std::vector<MapComputed> computed = reader->undone().computed();

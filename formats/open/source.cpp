@@ -18,6 +18,7 @@
 #include "libshard/core/ascii.h"
 #include "libshard/core/error.h"
 #include "libshard/core/object_faults.h"
+#include "libshard/core/short_text.h"
 #include "libshard/io/paths.h"
 #include "libshard/io/small_text.h"
 #include "libshard/map/documents/layout_document.h"
@@ -66,8 +67,8 @@ void dequantize(const SourcePlace& place, const SourceRequest& request, const So
   if (options.on_computed && computed != nullptr) options.on_computed(*computed);
   if (computed != nullptr) opened.computed.push_back(computed);
   if (!options.on_step) return;
-  options.on_step(fmt::format("dequantized to {}: {} tensors of {}", dtype_name(*request.dequantize),
-                              opened.catalog().tensors.size(), before));
+  options.on_step(fmt::format("dequantized to {}: {} of {}", dtype_name(*request.dequantize),
+                              plural(std::ssize(opened.catalog().tensors), "tensor"), before));
 }
 
 /// Lets the sink skip gaps and overlaps of tensors that the selection leaves out. A computed or mapped tensor may need

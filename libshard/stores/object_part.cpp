@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "libshard/core/error.h"
+#include "libshard/core/short_text.h"
 #include "libshard/ranks/wire.h"
 #include "libshard/stores/c_store.h"
 #include "libshard/stores/upload_note.h"
@@ -105,7 +106,7 @@ class ObjectPart final : public OutputPart {
     for (const auto& each : kept_writers_) each->pass_blocks();
     parts_.finish(false);
     if (token_.is_continued && says_) {
-      says_(fmt::format("{} parts of the interrupted run were kept", parts_.kept_parts()));
+      says_(fmt::format("kept {} of the interrupted run", plural(parts_.kept_parts(), "part")));
     }
   }
 

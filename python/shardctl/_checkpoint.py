@@ -460,7 +460,8 @@ class Checkpoint(Mapping[str, Handle]):
     def __repr__(self) -> str:
         if self._native is None:
             return f"<shardctl.Checkpoint {self._label!r}, closed>"
-        return f"<shardctl.Checkpoint {self._label!r}, {self.format}, {self._native.tensor_count} tensors>"
+        count = self._native.tensor_count
+        return f"<shardctl.Checkpoint {self._label!r}, {self.format}, {count} tensor{'' if count == 1 else 's'}>"
 
 
 def _parts(handle: Handle, target: Any) -> Iterator[tuple[Handle, Any]]:

@@ -140,7 +140,7 @@ TEST_F(Verbs, TheLogTellsWhatEachRankDid) {
 
 TEST_F(Verbs, TheLogSaysWhatIsDone) {
   world.run({"inspect", "/m.safetensors", "-v"});
-  EXPECT_THAT(world.err, HasSubstr("opened /m.safetensors as safetensors: 2 tensors"));
+  EXPECT_THAT(world.err, HasSubstr("opened /m.safetensors as safetensors: 2 tensors, 0 objects, 1 file\n"));
 }
 
 TEST_F(Verbs, AnErrorNamesTheVariableOrTheFileThatSetsAnOption) {

@@ -13,6 +13,7 @@
 #include "libshard/compute/computed_reader.h"
 #include "libshard/core/error.h"
 #include "libshard/core/nearest.h"
+#include "libshard/core/short_text.h"
 #include "libshard/job/file_holders.h"
 
 namespace shard::app {
@@ -150,8 +151,9 @@ OpenSource open_source(const Session& session, const ReadRequest& read, Log& log
   OpenSource opened = shard::open_source({store, session.opened_maps, worker_count(session)}, read, options);
   if (!request.may_lack_choices) check_choices(read, std::array<const OpenSource*, 1>{&opened});
   const Catalog& catalog = opened.catalog();
-  log.info(fmt::format("opened {} as {}: {} tensors, {} objects, {} files", opened.label, opened.format->traits.name,
-                       catalog.tensors.size(), catalog.objects.size(), catalog.files.size()));
+  log.info(fmt::format("opened {} as {}: {}, {}, {}", opened.label, opened.format->traits.name,
+                       plural(std::ssize(catalog.tensors), "tensor"), plural(std::ssize(catalog.objects), "object"),
+                       plural(std::ssize(catalog.files), "file")));
   if (read.ranks_expected) {
     check_ranks(opened, *read.ranks_expected, request.may_lack_ranks, *request.findings);
   }

@@ -396,7 +396,8 @@ void apply_map(const Session& session, const CopyRequest& request, const Selecti
 void prepare_rewrite(const Session& session, const CopyRequest& request, const CopyVerb& verb, Work& work, Log& log) {
   const auto made = std::make_shared<Rewrite>(open_rewrite(session, request, *work.form.format, work.source));
   work.source.reader = std::move(made->reader);
-  log.debug(fmt::format("remade: {} tensors, {} objects", made->target.tensors.size(), made->target.objects.size()));
+  log.debug(fmt::format("rearranged: {}, {}", plural(std::ssize(made->target.tensors), "tensor"),
+                        plural(std::ssize(made->target.objects), "object")));
   work.job = make_job(session, request, verb, work);
   work.job.target.make = [made] { return std::move(made->target); };
   work.job.make_writer = [made](const Catalog&) { return std::move(made->writer); };
@@ -490,10 +491,11 @@ CopyResult run_job(Session& session, const std::string& destination, OutputStore
   job.awaited = meter.awaited();
   const auto on_plan = [&, threads = job.threads](const CopyResult& plan) {
     meter.set_total(plan.bytes_to_write);
-    log.info(fmt::format("plan: {} tensors into {} files, read {}, write {}", plan.tensors, plan.files.size(),
-                         human_bytes(plan.bytes_to_read), human_bytes(plan.bytes_to_write)));
-    log.debug(fmt::format("plan: {} copies in {} tiles, {} of memory, {} threads", plan.copies, plan.tiles,
-                          human_bytes(plan.memory_bytes), threads));
+    log.info(fmt::format("plan: {} into {}, read {}, write {}", plural(plan.tensors, "tensor"),
+                         plural(std::ssize(plan.files), "file"), human_bytes(plan.bytes_to_read),
+                         human_bytes(plan.bytes_to_write)));
+    log.debug(fmt::format("plan: {} in {}, {} of memory, {}", plural(plan.copies, "copy", "copies"),
+                          plural(plan.tiles, "tile"), human_bytes(plan.memory_bytes), plural(threads, "thread")));
   };
   try {
     return run_copy_job(output, *session.group, std::move(job), progress, on_plan);
