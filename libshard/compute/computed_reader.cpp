@@ -12,6 +12,8 @@
 #include <utility>
 
 #include "libshard/catalog/catalog_builder.h"
+#include "libshard/catalog/originals.h"
+#include "libshard/catalog/tree.h"
 #include "libshard/compute/rounded_rows.h"
 #include "libshard/compute/unpack.h"
 #include "libshard/compute/values.h"
@@ -301,6 +303,26 @@ void ComputedReader::add_tensor(const Formula& formula, const std::string& name,
 void ComputedReader::take_objects() {
   catalog_.objects = readers_.front()->catalog().objects;
   if (keeps_object_) std::erase_if(catalog_.objects, [this](const Object& each) { return !keeps_object_(each); });
+  take_tree();
+}
+
+/// Takes the first reader's container tree and the original content of its objects, if each tensor has a place in it.
+void ComputedReader::take_tree() {
+  const Catalog& first = readers_.front()->catalog();
+  catalog_.root = nullptr;
+  catalog_.originals = nullptr;
+  const auto has_place = [&](const Tensor& tensor) { return first.find(tensor.name) != nullptr; };
+  if (!std::ranges::all_of(catalog_.tensors, has_place)) return;
+  // Kept tensors would stay those of the first reader.
+  if (first.originals != nullptr && first.originals->kept.empty()) catalog_.originals = first.originals;
+  if (first.root == nullptr) return;
+  std::vector<TreeEntry> entries;
+  entries.reserve(catalog_.tensors.size() + catalog_.objects.size());
+  for (const Tensor& tensor : catalog_.tensors) {
+    entries.push_back({tensor.name, tensor.path, static_cast<std::uint32_t>(entries.size()), nullptr});
+  }
+  for (const Object& object : catalog_.objects) entries.push_back({object.name, object.path, kNoIndex, object.value});
+  catalog_.root = prune_tree(*catalog_.arena, *first.root, entries);
 }
 
 std::vector<std::uint32_t> ComputedReader::files_of(std::size_t formula) const {

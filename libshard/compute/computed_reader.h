@@ -21,7 +21,8 @@ namespace shard {
 class ComputedReader final : public Reader {
  public:
   /// The tensors of the first reader that are not dropped, as they are, and those of the formulas. The files of the
-  /// other readers follow those of the first; one that lists no files reads those of the reader before it.
+  /// other readers follow those of the first; one that lists no files reads those of the reader before it. Objects are
+  /// those of the first, in its container tree if each tensor has its name there.
   /// \pre there is a reader
   /// \throws Error kCorruption  a name occurs twice; the computed tensors are out of proportion to the files
   /// \throws Error kUnsupported  ranks have different values of an operand
@@ -54,6 +55,7 @@ class ComputedReader final : public Reader {
   void add_formula(const Formula& formula, std::uint32_t number);
   void add_tensor(const Formula& formula, const std::string& name, std::uint32_t storage, std::uint32_t number);
   void take_objects();
+  void take_tree();
   void check(const Formula& formula) const;
   void take_stored();
   std::size_t reader_of(std::uint32_t file) const;

@@ -78,6 +78,15 @@ class Torch(LiveTest):
     def test_containers_strides_and_objects_survive(self):
         strides_of(self, self.gather(state()), state())
 
+    def test_an_average_has_the_containers_and_aliases_of_the_first(self):
+        tied = noise((17, 8), torch.bfloat16, 2)
+        torch.save({"model": collections.OrderedDict(z=tied, a=tied), "pair": (1, [2, {}]), "step": 3}, self.dir / "in.pt")
+        shardctl("average", self.dir / "in.pt", self.dir / "in.pt", "-o", self.dir / "out.pt")
+        found = torch.load(self.dir / "out.pt", weights_only=True)
+        self.assertIsInstance(found["model"], collections.OrderedDict)
+        self.assertEqual((list(found), list(found["model"]), found["pair"]), (["model", "pair", "step"], ["z", "a"], (1, [2, {}])))
+        self.assertEqual(found["model"]["z"].data_ptr(), found["model"]["a"].data_ptr())
+
     def test_aliases_stay_aliases(self):
         found = self.gather(state())["model"]
         self.assertEqual(found["embed"].data_ptr(), found["head"].data_ptr())
