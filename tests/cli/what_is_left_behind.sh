@@ -38,7 +38,7 @@ for options in "--ranks 3" "--ranks 3 --local-ranks 2" "--shards 2 --checksum xx
     expect 0 verify resharded
 done
 expect 0 gather lightning -o l.pt
-holds err "are not copied: 'config.json' and 'meta.pt'"
+holds err "are not copied: 'config.json', 'meta.pt'"
 
 # The folder of a run, whose files are in the folder that it names.
 for run in deepspeed/stage2_robin deepspeed/universal_of_stage1 megatron/dense megatron_legacy/dense; do
