@@ -65,7 +65,7 @@ class ModuleFormula : private FormulaDraft {
     std::string name(weight().name);
     constexpr std::string_view kPacked = "_packed", kBlocks = "_blocks", kCodes = "qweight";
     if (module.form == Form::kMxfp4Blocks && name.ends_with(kBlocks)) name.resize(name.size() - kBlocks.size());
-    if (name.ends_with("weight_packed")) name.resize(name.size() - kPacked.size());
+    if (name.ends_with(kPacked)) name.resize(name.size() - kPacked.size());
     if (name.ends_with(kCodes)) name.erase(name.size() - kCodes.size(), 1);
     return name;
   }

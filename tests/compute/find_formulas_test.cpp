@@ -564,11 +564,14 @@ TEST(FindFormulas, NamesOfResultsAreThoseOfPlainWeights) {
                             {"c.gate_scales", kU8, {1, 4, 1}},
                             {"d.gate", kF8, {2, 4, 4}},
                             {"d.gate_scale_inv", kF32, {2, 1, 1}},
-                            {"e.k_scale", kF32, {1}}});
+                            {"e.k_scale", kF32, {1}},
+                            {"f.gate_packed", kU8, {2, 4, 16}},
+                            {"f.gate_scale", kF8, {2, 4, 2}},
+                            {"f.gate_global_scale", kF32, {2}}});
   const auto reader = dequantized(stored.reader(), kBf16, kQuantized);
   std::vector<std::string> names;
   for (const Tensor& tensor : reader->catalog().tensors) names.emplace_back(tensor.name);
-  EXPECT_EQ(names, (std::vector<std::string>{"a.weight", "b.weight", "c.gate", "d.gate"}));
+  EXPECT_EQ(names, (std::vector<std::string>{"a.weight", "b.weight", "c.gate", "d.gate", "f.gate"}));
 }
 
 TEST(FindFormulas, CostIsLinearInTheTensors) {
