@@ -46,7 +46,9 @@ enum class QuantizedForm : std::uint8_t {
   kOther,          ///< Known to be quantized, but in none of the forms above: AQLM, EXL2, EXL3, HIGGS, BitNet.
 };
 /// Whether compute/find_formulas.h has a formula for weights of that form.
-constexpr bool has_formula(QuantizedForm form) { return form <= QuantizedForm::kMlx; }
+constexpr bool has_formula(QuantizedForm form) {
+  return form <= QuantizedForm::kMlx || form == QuantizedForm::kTorchao;
+}
 /// Its usual name: "GPTQ", "float8 with scales".
 std::string_view quantized_form_name(QuantizedForm form);
 

@@ -63,7 +63,12 @@ class ModuleFormula : private FormulaDraft {
 
   std::string plain_name() const {
     std::string name(weight().name);
-    constexpr std::string_view kPacked = "_packed", kBlocks = "_blocks", kCodes = "qweight";
+    constexpr std::string_view kPacked = "_packed", kBlocks = "_blocks", kCodes = "qweight", kData = "_qdata";
+    if (module.form == Form::kTorchao) {  // `a._weight_qdata` belongs to `a.weight`.
+      name.resize(name.size() - kData.size());
+      name.erase(name.rfind('.') + 1, 1);
+      return name;
+    }
     if (module.form == Form::kMxfp4Blocks && name.ends_with(kBlocks)) name.resize(name.size() - kBlocks.size());
     if (name.ends_with(kPacked)) name.resize(name.size() - kPacked.size());
     if (name.ends_with(kCodes)) name.erase(name.size() - kCodes.size(), 1);
@@ -100,6 +105,8 @@ class ModuleFormula : private FormulaDraft {
         return make_awq();
       case Form::kMlx:
         return make_mlx(*this);
+      case Form::kTorchao:
+        return make_torchao();
       default:
         throw unsupported("this form has no formula");
     }
@@ -153,6 +160,19 @@ class ModuleFormula : private FormulaDraft {
     if (parts.zeros == kNone || kind != CodeKind::kSigned || at(parts.zeros).dtype != DType::kInt8) return;
     check_count(parts.zeros, checked_numel(scale().shape));
     codes.zeros = ZeroPoints{{Leaf{parts.zeros}, 8, Packing::kAlongRow}};
+  }
+
+  /// Float8Tensor, Int8Tensor and IntxUnpackedToInt8Tensor, which have a byte for each code. Others pack codes, or may
+  /// store exponents in tiles.
+  void make_torchao() {
+    const Tensor& stored = weight();
+    const std::string_view part = std::string_view(stored.name).substr(stored.name.rfind('.') + 1);
+    const bool is_float8 = dtype_block(stored.dtype).bytes == 1 && is_float(stored.dtype);
+    const bool is_plain = is_float8 || stored.dtype == DType::kInt8;
+    if (!is_plain || !part.starts_with('_') || !part.ends_with("_qdata") || are_exponents(scale())) {
+      throw unsupported("this form has no formula");
+    }
+    make_bytes(is_float8 ? CodeKind::kFloat8 : CodeKind::kSigned);
   }
 
   void make_nvfp4() {

@@ -88,8 +88,9 @@ class Quantized(ProgramTest):
     def test_no_hint_dequantizes_a_form_without_a_formula(self):
         (self.dir / "map.json").write_text(json.dumps({"schema": "shardctl.layout/1", "name": "m",
                                                        "rules": [{"logical": "1.weight", "stored": "b"}]}))
-        for name, has_hint in (("torchao-float8", False), ("gptq", True)):
-            model = next(path for path in MODELS if path.name == name)
+        write(self.dir / "quanto/model.safetensors", {"1.weight._data": ("I8", [8, 8]), "1.weight._scale": ("F32", [8, 1])})
+        for name, has_hint in (("quanto", False), ("gptq", True)):
+            model = next((path for path in MODELS if path.name == name), self.dir / name)
             for words, code in ((("average", model), 8), (("convert", "--to-map", "map.json"), 2)):
                 error = self.json(words[0], model, *words[1:], "-o", "x.safetensors", code=code)
                 self.assertEqual("--dequantize" in (error["hint"] or ""), has_hint, (name, error))

@@ -258,8 +258,8 @@ const std::vector<Wrong> kWrong{
      {{"a.weight._data", kI8, {8, 8}}, {"a.weight._scale", kF16, {8, 1}}},
      ErrorCode::kUnsupported,
      "a.weight._data"},
-    {"torchao",
-     {{"a._weight_qdata", kF8, {8, 8}}, {"a._weight_scale", kF32, {8, 1}}},
+    {"torchao's packed codes",
+     {{"a._weight_qdata", kU8, {8, 8}}, {"a._weight_scale", kF8, {8, 1}}},
      ErrorCode::kUnsupported,
      "a._weight_qdata"},
 };
@@ -567,11 +567,14 @@ TEST(FindFormulas, NamesOfResultsAreThoseOfPlainWeights) {
                             {"e.k_scale", kF32, {1}},
                             {"f.gate_packed", kU8, {2, 4, 16}},
                             {"f.gate_scale", kF8, {2, 4, 2}},
-                            {"f.gate_global_scale", kF32, {2}}});
+                            {"f.gate_global_scale", kF32, {2}},
+                            {"g._weight_qdata", kI8, {4, 8}},
+                            {"g._weight_scale", kF32, {4, 2}},
+                            {"g._weight_zero_point", kI8, {4, 2}}});
   const auto reader = dequantized(stored.reader(), kBf16, kQuantized);
   std::vector<std::string> names;
   for (const Tensor& tensor : reader->catalog().tensors) names.emplace_back(tensor.name);
-  EXPECT_EQ(names, (std::vector<std::string>{"a.weight", "b.weight", "c.gate", "d.gate", "f.gate"}));
+  EXPECT_EQ(names, (std::vector<std::string>{"a.weight", "b.weight", "c.gate", "d.gate", "f.gate", "g.weight"}));
 }
 
 TEST(FindFormulas, CostIsLinearInTheTensors) {

@@ -216,6 +216,19 @@ class Dequantize(unittest.TestCase):
                   experts: fp4(experts, e4m3(experts) * largest)}
         self.expect({f"{module}.weight": weight for module, weight in wanted.items()}, GOLDEN / "mlx-floats")
 
+    def test_torchao(self):
+        """Reads a file by torchao, and one as it stores integers in groups with zero points."""
+        stored = load_file(GOLDEN / "torchao-float8/model.safetensors")
+        model = self.store({name: tensor for name, tensor in stored.items() if "._weight_" in name}, {"quant_method": "torchao"})
+        self.expect({"0.weight": stored["0._weight_qdata"].float() * stored["0._weight_scale"]}, model)
+        granularity = {"_type": "PerGroup", "_data": {"group_size": 32}}
+        config = {"_type": "IntxWeightOnlyConfig", "_data": {"granularity": granularity}}
+        codes, zeros, scales = self.codes(torch.int8, 24, 64), self.codes(torch.int8, 24, 2), self.noise(24, 2)
+        wanted = (codes.float().unflatten(1, (2, 32)) - zeros.float()[..., None]) * scales[..., None]
+        model = self.store({"0._weight_qdata": codes, "0._weight_scale": scales, "0._weight_zero_point": zeros},
+                           {"quant_method": "torchao", "quant_type": {"default": config}})
+        self.expect({"0.weight": wanted.flatten(1)}, model)
+
     def test_gpt_oss_as_transformers_reads_it(self):
         from transformers.integrations.mxfp4 import convert_moe_packed_tensors
 
