@@ -37,10 +37,11 @@ using IsCheckpoint = std::function<bool(const Source& source)>;
 using HoldsTensors = std::function<bool(const Source& source)>;
 
 /// Finds the checkpoints in the one folder of `source` and at most two levels below it. Higher numbers come first
-/// (checkpoint-900, checkpoint-800), and models before optimizers. Folders and files that cannot be read are skipped. A
-/// trainer's own state (random numbers, schedulers, data loaders) is skipped unless it is the only result. If there are
-/// several results, files without tensors are dropped. Cost: bounded; reads at most 4096 names, opens at most 64
-/// folders or files, and reads the metadata of 8 files. Finds at most 8.
+/// (checkpoint-900, checkpoint-800), and models before optimizers. The folders of fairseq2's ranks are no levels.
+/// Folders and files that cannot be read are skipped. A trainer's own state (random numbers, schedulers, data loaders)
+/// is skipped unless it is the only result. If there are several results, files without tensors are dropped. Cost:
+/// bounded; reads at most 4096 names, opens at most 64 folders or files, and reads the metadata of 8 files. Finds at
+/// most 8.
 std::vector<FoundCheckpoint> find_checkpoints(const Source& source, const IsCheckpoint& is_checkpoint,
                                               const HoldsTensors& holds_tensors);
 
