@@ -151,8 +151,9 @@ class Finder {
           add({Kind::kFolder, path});
         } else if (is_nanotron_folder(store_, path)) {
           continue;
-        } else if (is_ranks_folder(name) || depth + 1 < kMaxDepth) {
-          look_in(path, is_ranks_folder(name) ? depth : depth + 1);
+        } else if (const int below = is_ranks_folder(name) || holds_ranks(path) ? depth : depth + 1;
+                   below < kMaxDepth) {
+          look_in(path, below);
         } else {
           add_sets(path);
         }
@@ -177,6 +178,8 @@ class Finder {
     return names;
   }
 
+  /// True for a folder of fairseq2 with folders of stages. It does not count as a level either.
+  bool holds_ranks(const std::string& path) { return store_.is_folder(join_path(path, "pp_00")); }
   bool probe(const std::string& path) { return probes_left_-- > 0 && is_checkpoint_(source_of(path)); }
   Source source_of(const std::string& path) const { return {&store_, {path}}; }
 

@@ -117,16 +117,18 @@ TEST_F(FolderAbove, TwoFoldersDownIsAsFarAsItLooks) {
 }
 
 TEST_F(FolderAbove, FoldersOfStagesAndSlicesAreNoLevels) {
-  const std::string model = "/step_10/model/pp_00/tp_00";
+  const std::string model = "/run/step_10/model/pp_00/tp_00";
   for (const std::string rank : {"0", "1"}) {
     const std::string file = "ranks_dtensor_r2/model_world_size_2_rank_" + rank + ".pt";
     copy_file(file, model + "/sdp_0" + rank + ".pt");
-    copy_file(file, "/step_10/optimizer/pp_00/tp_00/sdp_0" + rank + ".pt");
-    copy_file("plain.pt", "/step_10/trainer/rank_0" + rank + ".pt");
-    copy_file("plain.pt", "/step_10/data_reader/dp_0" + rank + ".pt");
+    copy_file(file, "/run/step_10/optimizer/pp_00/tp_00/sdp_0" + rank + ".pt");
+    copy_file("plain.pt", "/run/step_10/trainer/rank_0" + rank + ".pt");
+    copy_file("plain.pt", "/run/step_10/data_reader/dp_0" + rank + ".pt");
   }
-  EXPECT_THAT(suggested("/step_10"), ElementsAre(read_folder(model), read_folder("/step_10/optimizer/pp_00/tp_00")));
-  const Source step{fs.get(), {"/step_10"}};
+  EXPECT_THAT(suggested("/run/step_10"),
+              ElementsAre(read_folder(model), read_folder("/run/step_10/optimizer/pp_00/tp_00")));
+  EXPECT_EQ(suggested("/run"), suggested("/run/step_10"));
+  const Source step{fs.get(), {"/run/step_10"}};
   EXPECT_EQ(model_candidates(step, recognise(step).below).size(), 1U);
 }
 
