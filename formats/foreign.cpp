@@ -14,6 +14,7 @@
 #include "libshard/core/error.h"
 #include "libshard/io/paths.h"
 #include "libshard/io/small_text.h"
+#include "libshard/io/url_path.h"
 
 namespace shard {
 
@@ -300,6 +301,7 @@ Error unreadable_kind(std::string_view what, const std::string& path) {
 std::optional<Error> pointer_at(const SourceStore& store, const std::string& path) {
   const FileStatus status = store.status(path);
   if (status.kind == FileKind::kAbsent) {
+    if (is_url(path)) return std::nullopt;  // Its folder was listed under a different spelling.
     return Error(ErrorCode::kNotFound, "this is a broken symlink, not the file itself")
         .in_file(path)
         .of_kind(FindingKind::kMissingFile)

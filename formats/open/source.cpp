@@ -21,6 +21,7 @@
 #include "libshard/core/short_text.h"
 #include "libshard/io/paths.h"
 #include "libshard/io/small_text.h"
+#include "libshard/io/url_path.h"
 #include "libshard/map/documents/layout_document.h"
 #include "libshard/repair/salvaged_reader.h"
 
@@ -130,6 +131,9 @@ void check_exists(const SourceStore& store, const std::vector<std::string>& path
       absent.because("it looks like the name of a model on the Hugging Face Hub")
           .hint(fmt::format("read it from the Hub as hf://{0}, or download it: hf download {0} --local-dir {1}", path,
                             base_name(path)));
+    }
+    if (is_url(path) && path.find("//", root_bytes(path)) < path.find_last_not_of('/')) {
+      absent.hint("'//' is a part of names in a store: write one slash if the name has only one");
     }
     throw absent.in_file(path);
   }

@@ -123,6 +123,14 @@ def write_safetensors(path, sizes):
     safetensors_files.write(path, {name: ("U8", [size]) for name, size in sizes.items()})
 
 
+def check_names(tool):
+    """Names in a store are taken as written. No message speaks of files of a disk."""
+    done = tool.expect(3, "inspect", "s3://bucket//ckpt", holds=("no such file or folder", "'//' is a part of names"))
+    assert "symlink" not in done.stderr, done.stderr
+    done = tool.expect(3, "inspect", "s3://bucket/in//model.safetensors", holds="'//' is a part of names")
+    assert "symlink" not in done.stderr, done.stderr
+
+
 def check_unlisted(tool, bucket):
     """Objects of a bucket are read by those who may not list it, and a folder is known by its index, as on the web."""
     for name, options in (("unlisted", ()), ("public-unlisted", ("--anonymous",))):
@@ -331,6 +339,7 @@ def main():
             check_web_and_hub(tool, served, folder)
             check_requests(tool, served, bucket)
             check_pages(tool, served)
+            check_names(tool)
             check_unlisted(tool, bucket)
             check_credentials(tool, served)
             check_renewal(tool, served)
