@@ -269,7 +269,10 @@ std::optional<Error> foreign_file(const SourceStore& store, const std::string& p
   for (const Magic& magic : kMagics) {
     if (!head.starts_with(magic.bytes)) continue;
     Error error = unreadable(magic.kind, path);
-    if (!magic.unpacker.empty()) error.suggest(Remedy::kUnpack, is_packed_tar(path) ? "tar" : magic.unpacker);
+    if (!magic.unpacker.empty() && is_url(path)) error.hint("download the file and unpack it");
+    if (!magic.unpacker.empty() && !is_url(path)) {
+      error.suggest(Remedy::kUnpack, is_packed_tar(path) ? "tar" : magic.unpacker);
+    }
     return error;
   }
   if (is_plain_pickle(store, path, head)) return unreadable(kPickle, path).because("torch.save writes a zip");

@@ -1,4 +1,5 @@
 """Every verb reads URLs as it reads local paths, with few requests. Prints the requests of each verb."""
+import gzip
 import json
 import pathlib
 import shutil
@@ -57,6 +58,10 @@ def check_web_and_hub(tool, served, folder):
     expect_same(tool, f"{web}/ckpt", folder / "web" / "ckpt")
     expect_same(tool, f"{web}/parts", folder / "web" / "parts")
     expect_same(tool, f"{web}/model.safetensors", folder / "web" / "model.safetensors")
+    shutil.copytree(folder / "web" / "parts", folder / "web" / "with a space")
+    expect_same(tool, f"{web}/with%20a%20space", folder / "web" / "parts")
+    (folder / "web" / "packed.gz").write_bytes(gzip.compress(b"x"))
+    tool.expect(8, "inspect", f"{web}/packed.gz", holds="download the file and unpack it")
     for url in ("hf://org/model", "hf://org/model@v1", f"hf://org/model@{server.COMMIT}", "hf://old/model",
                 "hf://org/model@refs/pr/1", "hf://org/model@refs%2Fpr%2F1"):
         expect_same(tool, url, folder / "hub" / "org" / "model")

@@ -189,6 +189,8 @@ class Handler(S3, http.server.BaseHTTPRequestHandler):
 
     def file(self, path, headers=(), is_web=False):
         if is_web and os.path.isdir(path):
+            if " " in path:  # Caddy's redirect, whose address has the space.
+                return self.reply(308, headers=[("Location", urllib.parse.unquote(self.path) + "/")])
             return self.fail(403)
         if not os.path.isfile(path):
             return self.fail(404)

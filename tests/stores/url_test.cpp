@@ -48,6 +48,7 @@ TEST(Url, KeysAreEncodedOnceWithCapitals) {
   EXPECT_EQ(percent_encode("a b+c/ü", true), "a%20b%2Bc/%C3%BC");
   EXPECT_EQ(percent_encode("a/b", false), "a%2Fb");
   EXPECT_EQ(percent_encode_rest("a%20b c/d+e%"), "a%20b%20c/d+e%25");
+  EXPECT_EQ(encode_illegal("/a b%20c/ü?x=1&y=/|"), "/a%20b%20c/%C3%BC?x=1&y=/%7C");
   EXPECT_EQ(percent_decode("a%20b%zz%"), "a b%zz%");
   EXPECT_EQ(query_text({{"prefix", "a/b c"}, {"uploads", ""}}), "prefix=a%2Fb%20c&uploads=");
 }

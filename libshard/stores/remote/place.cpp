@@ -228,7 +228,7 @@ bool Place::forget_redirect(const std::string& key) {
 
 /// The address to which an answer redirects a request for `url`. \throws Error kNotFound  it is refused
 Place::Address Place::redirected(const std::string& url, const HttpRequest& request, const HttpAnswer& answer) const {
-  const std::string& to = answer.header("location");
+  const std::string to = encode_illegal(answer.header("location"));
   Address address{request.origin, to};
   const std::string_view scheme = url_scheme(to);
   if (!scheme.empty()) {
@@ -329,7 +329,8 @@ std::optional<Place::Probed> Place::probe(const std::string& key, std::optional<
       continue;
     }
     if (is_redirect(answer.status)) {
-      if (answer.header("location").ends_with(request.target + "/")) return std::nullopt;  // A folder.
+      const bool is_folder = percent_decode(answer.header("location")).ends_with(percent_decode(request.target) + "/");
+      if (is_folder) return std::nullopt;
       if (++redirects > kMostRedirects) throw failed(answer, url).because("it redirects too often");
       follow(key, request, answer);
       continue;

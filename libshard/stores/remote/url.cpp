@@ -114,6 +114,20 @@ std::string percent_encode_rest(std::string_view path) {
   return out;
 }
 
+std::string encode_illegal(std::string_view target) {
+  constexpr std::string_view kIllegal = " \"<>\\^`{|}";
+  std::string out;
+  for (const char c : target) {
+    const auto byte = static_cast<unsigned char>(c);
+    if (byte > 0x20 && byte < 0x7f && kIllegal.find(c) == std::string_view::npos) {
+      out += c;
+    } else {
+      add_encoded(out, c);
+    }
+  }
+  return out;
+}
+
 std::string percent_decode(std::string_view text) {
   std::string out;
   for (std::size_t i = 0; i < text.size(); ++i) {

@@ -26,6 +26,8 @@ Url parse_url(const std::string& text);
 std::string percent_encode(std::string_view text, bool keeps_slash);
 /// Does the same for a path that may be encoded already: "%" and two hexadecimal digits stay.
 std::string percent_encode_rest(std::string_view path);
+/// Percent-encodes the bytes that no URL may have, such as spaces. Some servers send them in addresses of redirects.
+std::string encode_illegal(std::string_view target);
 /// Decodes "%" and two hexadecimal digits; other text stays.
 std::string percent_decode(std::string_view text);
 /// Decodes a key of a list with `encoding-type=url`, in which S3 writes '+' for a space and "%2B" for '+'.
