@@ -1,7 +1,9 @@
 #include "python/native/errors.h"
 
+#include <cxxabi.h>
 #include <fmt/format.h>
 #include <nanobind/nanobind.h>
+#include <unistd.h>
 
 #include <chrono>
 #include <condition_variable>
@@ -82,9 +84,19 @@ void raise(const Error& error) {
   PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(made.ptr())), made.ptr());
 }
 
+/// Calls `take`, which takes the GIL. If Python ends this thread in it, waits until the process ends.
+template <class Take>
+void or_wait(const Take& take) {
+  try {
+    take();
+  } catch (const abi::__forced_unwind&) {
+    while (true) pause();
+  }
+}
+
 /// Runs the handlers of signals that arrived, and `on_tick`. \returns the exception that one of them raised, or null
 std::exception_ptr pending_interruption(const std::function<void()>& on_tick) {
-  const nb::gil_scoped_acquire held;
+  const WithLock held;
   if (PyErr_CheckSignals() != 0) return std::make_exception_ptr(nb::python_error());
   if (!on_tick) return nullptr;
   try {
@@ -96,6 +108,14 @@ std::exception_ptr pending_interruption(const std::function<void()>& on_tick) {
 }
 
 }  // namespace
+
+WithoutLock::~WithoutLock() {
+  or_wait([&] { PyEval_RestoreThread(state_); });
+}
+
+WithLock::WithLock() {
+  or_wait([&] { state_ = PyGILState_Ensure(); });
+}
 
 void translate_errors() {
   nb::register_exception_translator([](const std::exception_ptr& failure, void*) {
@@ -115,7 +135,7 @@ void run_interruptibly(const std::function<void(const std::stop_token& stop)>& w
   std::condition_variable ended;
   bool has_ended = false;
   {
-    const nb::gil_scoped_release released;
+    const WithoutLock released;
     std::jthread worker([&] {
       try {
         work(stop.get_token());

@@ -116,7 +116,7 @@ Checkpoint* open_source(const std::vector<nb::bytes>& paths, std::string from, c
 /// Runs `work` without the GIL. If it may take long, it is in a thread, so that Ctrl-C stops it.
 void run_without_lock(bool may_take_long, const std::function<void(const std::stop_token& stop)>& work) {
   if (may_take_long) return run_interruptibly(work);
-  const nb::gil_scoped_release released;
+  const WithoutLock released;
   work({});
 }
 
@@ -327,7 +327,7 @@ class PythonGroup final : public Group {
  private:
   /// Runs `body` with the GIL. \throws Error kPeer  for an exception of Python
   void call(std::string_view doing, const std::function<void()>& body) const {
-    const nb::gil_scoped_acquire held;
+    const WithLock held;
     try {
       body();
     } catch (const nb::python_error& error) {

@@ -116,6 +116,19 @@ class Threads(Case):
         ended = subprocess.run([sys.executable, "-c", script, CHECKPOINT], capture_output=True, text=True)
         self.assertEqual((ended.returncode, ended.stdout, ended.stderr), (0, "", ""))
 
+    def test_a_process_ends_quietly_while_a_thread_reads(self) -> None:
+        script = ("import sys, threading, shardctl\n"
+                  "found, begun = shardctl.open(sys.argv[1]), threading.Event()\n"
+                  "def work(handle):\n"
+                  "    while True:\n"
+                  "        handle.read_into(bytearray(handle.nbytes)); shardctl.open(sys.argv[1]); begun.set()\n"
+                  "for handle in found.values():\n"
+                  "    threading.Thread(target=work, args=[handle], daemon=True).start()\n"
+                  "begun.wait()\n")
+        for _ in range(3):
+            ended = subprocess.run([sys.executable, "-c", script, CHECKPOINT], capture_output=True, text=True)
+            self.assertEqual((ended.returncode, ended.stdout, ended.stderr), (0, "", ""))
+
     def test_an_interrupt_stops_it_within_100_milliseconds(self) -> None:
         with shardctl.open(self.sparse(2048), threads=1) as found:
             target = numpy.empty(found["w"].shape, numpy.uint8)
