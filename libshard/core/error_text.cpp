@@ -31,7 +31,8 @@ std::string values_of(const Error& error, const ErrorLines& lines) {
     return error.found().empty() || is_known(error.found()) ? std::string() : "found " + error.found();
   }
   if (!lines.why.empty() && is_known(error.expected()) && is_known(error.found())) return {};
-  return fmt::format("expected {}, found {}", error.expected(), error.found().empty() ? "none" : error.found());
+  const std::string expected = "expected " + error.expected();
+  return error.found().empty() ? expected : fmt::format("{}, found {}", expected, error.found());
 }
 
 }  // namespace

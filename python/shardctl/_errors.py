@@ -35,7 +35,7 @@ class ShardctlError(Exception):
         if self.file is not None and self.file not in text:
             text = f"{self.file}: {text}"
         if self.expected is not None:
-            text += f" (expected {self.expected}, found {self.found or 'none'})"
+            text += f" (expected {self.expected}{f', found {self.found}' if self.found else ''})"
         lines = [printable(text)]
         if self.hint is not None:
             lines.append(f"hint: {printable(self.hint)}")

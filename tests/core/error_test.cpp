@@ -173,7 +173,7 @@ TEST(Describe, RepeatsNoFact) {
 
 TEST(Describe, OfAMessageAloneIsTheMessage) {
   EXPECT_EQ(describe(Error(ErrorCode::kResource, "disk full")), "disk full");
-  EXPECT_EQ(describe(Error(ErrorCode::kResource, "short").expected(4)), "short\n  why:  expected 4, found none");
+  EXPECT_EQ(describe(Error(ErrorCode::kResource, "short").expected(4)), "short\n  why:  expected 4");
 }
 
 }  // namespace

@@ -200,6 +200,8 @@ class Errors(Case):
                    8: "Unsupported", 70: "Internal", 130: "Interrupted", 143: "Interrupted", 1: "ShardctlError"}
         for code, name in classes.items():
             self.assertIs(type(_errors.error(_errors.failure("v", code, "k", "m"))), getattr(shardctl, name))
+        for found, text in ((3, "m (expected 4, found 3)"), (None, "m (expected 4)")):
+            self.assertEqual(str(_errors.error(_errors.failure("v", 2, "k", "m", expected=4, found=found))), text)
 
     def test_real_failures_have_their_facts(self) -> None:
         with self.assertRaises(shardctl.NotFound) as absent:
