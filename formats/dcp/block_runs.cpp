@@ -116,7 +116,7 @@ void restore_block_runs(Arena& arena, const Value* mcore_data, bool names_megatr
   }
   set_apart(
       metadata, [&](std::string_view name) { return contradicted.contains(name); },
-      "of the optimizer are stored reshaped by Megatron-core, not as runs of blocks of their own shape, and cannot be "
+      "of the optimizer are stored reshaped by Megatron-Core, not as runs of blocks of their own shape, and cannot be "
       "read");
 }
 

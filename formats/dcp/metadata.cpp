@@ -335,12 +335,12 @@ class Parser {
     const std::size_t objects = out_.objects.size();
     set_apart(
         out_, [this](std::string_view name) { return short_.contains(name); },
-        "cannot be read: their chunk sizes lack dimensions (a Megatron-core defect)");
+        "cannot be read: their chunk sizes lack dimensions (a Megatron-Core defect)");
     if (out_.objects.size() == objects) return;
     out_.defect = Error(ErrorCode::kCorruption, "the sizes of its chunks lack dimensions")
                       .of_tensor(out_.objects[objects].name)
                       .of_kind(FindingKind::kShapeMismatch)
-                      .because(fmt::format("a defect of Megatron-core, which {} tensors here have",
+                      .because(fmt::format("a defect of Megatron-Core, which {} tensors here have",
                                            out_.objects.size() - objects));
   }
 
@@ -479,9 +479,9 @@ void refuse_foreign_class(std::string_view module, std::string_view name) {
         .hint("load it with ByteCheckpoint and save it with torch.distributed.checkpoint");
   }
   if (is_of("megatron") && !is_megatron_metadata(module, name)) {
-    throw Error(ErrorCode::kUnsupported, "cannot read a Megatron-core checkpoint of an unknown version")
+    throw Error(ErrorCode::kUnsupported, "cannot read a Megatron-Core checkpoint of an unknown version")
         .because(fmt::format(".metadata names the class {}.{}", module, name))
-        .hint("load it with Megatron-core and save it with torch.distributed.checkpoint");
+        .hint("load it with Megatron-Core and save it with torch.distributed.checkpoint");
   }
 }
 

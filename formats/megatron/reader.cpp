@@ -157,12 +157,12 @@ Error megatron_root(const SourceStore& store, const std::string& folder) {
     }
     return error;
   }
-  if (names_backend(store, path)) return unreadable_kind("a Megatron-core checkpoint of a different back end", path);
+  if (names_backend(store, path)) return unreadable_kind("a Megatron-Core checkpoint of a different back end", path);
   return Error(ErrorCode::kCorruption, fmt::format("the iteration that {} names is not a checkpoint", kTrackerName))
       .in_file(path)
       .of_kind(FindingKind::kBadHeader)
       .because(
-          "it contains neither a metadata.json of Megatron-core nor folders mp_rank_* of Megatron-LM that can be read")
+          "it contains neither a metadata.json of Megatron-Core nor folders mp_rank_* of Megatron-LM that can be read")
       .suggest(Remedy::kReadFolder, path);
 }
 

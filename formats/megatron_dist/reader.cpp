@@ -37,7 +37,7 @@ constexpr std::array kWriteOptions{kCoreVersion};
 std::optional<Error> explain_common(const SourceStore& store, const std::string& path) {
   if (!store.is_folder(path)) return std::nullopt;
   if (!std::ranges::binary_search(store.list(path), kCommonFile)) return std::nullopt;
-  return unreadable_kind("a Megatron-core dist_checkpointing folder", path);
+  return unreadable_kind("a Megatron-Core dist_checkpointing folder", path);
 }
 
 }  // namespace
@@ -50,10 +50,10 @@ std::unique_ptr<Reader> open(const Source& source, const OpenOptions& options) {
   const std::string folder =
       source.paths.size() == 1 ? find_checkpoint(*source.store, source.paths.front()) : std::string();
   if (folder.empty()) {
-    throw Error(ErrorCode::kNotFound, "this is not a checkpoint of Megatron-core: no metadata.json names torch_dist")
+    throw Error(ErrorCode::kNotFound, "this is not a checkpoint of Megatron-Core: no metadata.json names torch_dist")
         .in_file(source.paths.front())
         .of_kind(FindingKind::kMissingFile)
-        .because("Megatron-core writes metadata.json last")
+        .because("Megatron-Core writes metadata.json last")
         .hint("name the folder of one iteration, or the one with latest_checkpointed_iteration.txt");
   }
   check_versions(*source.store, folder);

@@ -54,7 +54,7 @@ void check_version(std::string_view key, const std::string& found) {
   if (found.empty() || found == "1") return;
   const bool is_number = std::ranges::all_of(found, is_digit);
   throw Error(is_number ? ErrorCode::kUnsupported : ErrorCode::kCorruption,
-              is_number ? fmt::format("this build does not know version {} of Megatron-core's checkpoints", found)
+              is_number ? fmt::format("this build does not know version {} of Megatron-Core's checkpoints", found)
                         : fmt::format("{} is not a version", key))
       .in_file(std::string(kConfigName))
       .of_kind(FindingKind::kBadHeader)

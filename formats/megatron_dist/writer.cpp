@@ -63,7 +63,7 @@ void append_names(std::string_view module, std::span<const std::int64_t> stacked
     if (names.size() == kMaxExtraStates) {
       throw Error(ErrorCode::kUnsupported,
                   fmt::format("the tensors are weights of more than {} linear layers", kMaxExtraStates))
-          .because("Megatron-core saves an object (_extra_state) for each of them");
+          .because("Megatron-Core saves an object (_extra_state) for each of them");
     }
     names.push_back(
         fmt::format("{}._extra_state/shard_{}_{}", module, fmt::join(offset, "."), fmt::join(stacked, ".")));
@@ -225,7 +225,7 @@ class Content {
          iteration ? fmt::format(" ({}, from the folder's name)", *iteration) : std::string());
     if (!made_up.empty()) {
       target_.warnings.push_back(
-          fmt::format("filled in Megatron-core common data that the source lacks: {}", fmt::join(made_up, ", ")));
+          fmt::format("filled in Megatron-Core common data that the source lacks: {}", fmt::join(made_up, ", ")));
     }
     return make_list(arena_, ValueKind::kDict, items);
   }

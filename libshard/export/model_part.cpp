@@ -92,7 +92,7 @@ bool is_other_key(std::string_view key) {
   return contains(kOthers, key) || has_other_word(key) || key.starts_with("optimizer");
 }
 
-/// Whether this is Megatron-core's name for the state of one of several optimizers.
+/// Whether this is Megatron-Core's name for the state of one of several optimizers.
 bool is_of_chained_optimizer(std::string_view name) {
   return name.starts_with("chained_") && name.substr(first_part(name).size()).starts_with(".optimizer.");
 }

@@ -1,4 +1,4 @@
-/// \file Megatron-core's `integrity.json`: `{"algorithm": "sha256", "files": {NAME: HEX}}`, with the SHA-256 of each
+/// \file Megatron-Core's `integrity.json`: `{"algorithm": "sha256", "files": {NAME: HEX}}`, with the SHA-256 of each
 ///   whole file in a folder, except its own. Source: Megatron-LM PR 4305 of 2026-04.
 #pragma once
 

@@ -21,7 +21,7 @@
 
 namespace shard {
 
-/// SHA-256s of the whole files in a folder, from Megatron-core's integrity.json.
+/// SHA-256s of the whole files in a folder, from Megatron-Core's integrity.json.
 struct WholeHashes {
   std::map<std::string, std::string> files;  ///< By path relative to the folder.
   const SourceStore* store = nullptr;

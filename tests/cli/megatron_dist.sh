@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Checkpoints of Megatron-core are ordinary ones: read from the save folder or one iteration, cut, joined, and written again.
+# Checkpoints of Megatron-Core are ordinary ones: read from the save folder or one iteration, cut, joined, and written again.
 . "$(dirname "$0")/common.sh"
 save="$SHARD_DATA/megatron/dense_tp2"
 

@@ -78,7 +78,7 @@ def golden(data: Path) -> list[Source]:
 
 
 def stated(tool: Tool, data: Path, folder: Path) -> list[Source]:
-    """Outputs of ours with a manifest, and one that Megatron-core's own hashes are of."""
+    """Outputs of ours with a manifest, and one that Megatron-Core's own hashes are of."""
     model = folder / "model.safetensors"
     write_safetensors(model, 12 << 10)
     made = []

@@ -102,7 +102,7 @@ const Damage kDamages[] = {
      std::nullopt, "ByteCheckpoint"},
     {"MegatronCore",
      respelled("torch.distributed.checkpoint.metadata", "megatron.core.dist_checkpointing.strategies.torch"), kNo,
-     std::nullopt, "Megatron-core"},
+     std::nullopt, "Megatron-Core"},
 
     // Values of different types, one for each field.
     {"StateDictIsNone", value_before(key_of("planner_data"), "N"), kBad, FindingKind::kBadPickle,

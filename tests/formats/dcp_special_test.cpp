@@ -429,7 +429,7 @@ TEST(DcpLookAlikes, MetadataJsonOfOthersIsNoReason) {
   EXPECT_EQ(detect_format({&golden.fs(), {"/c"}}).traits.name, "dcp");
 }
 
-/// `.metadata` with `mcore_data`, as Megatron-core up to 0.15 writes it: `reshaped` is listed there, "w" as plain.
+/// `.metadata` with `mcore_data`, as Megatron-Core up to 0.15 writes it: `reshaped` is listed there, "w" as plain.
 void add_mcore_data(GoldenDcp& golden, const std::string& reshaped, const std::string& class_module) {
   std::string& content = golden.files.at(".metadata");
   Arena arena;
@@ -465,7 +465,7 @@ TEST(DcpMegatron, WeightsAreReadAndReshapedTensorsAreHidden) {
     ASSERT_NE(object, catalog.objects.end());
     EXPECT_EQ(object->value->kind, ValueKind::kOpaque);
     EXPECT_EQ(object->value->text(), "Tensor");
-    EXPECT_THAT(catalog.warnings, ::testing::Contains(HasSubstr("reshaped by Megatron-core")));
+    EXPECT_THAT(catalog.warnings, ::testing::Contains(HasSubstr("reshaped by Megatron-Core")));
     reader->load_objects();
     const auto loaded = std::ranges::find(catalog.objects, first, &Object::name);
     ASSERT_NE(loaded, catalog.objects.end());

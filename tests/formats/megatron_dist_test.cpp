@@ -103,7 +103,7 @@ TEST_F(Megatron, TheTrackerDecides) {
   put("/run/iter_0000009/.metadata", "x");
   for (const char* tracker : {"9", "../run/iter_0000007", "", "-7", "99999999999999999999"}) {
     put("/run/latest_checkpointed_iteration.txt", tracker);
-    test::expect_error(ErrorCode::kNotFound, "not a checkpoint of Megatron-core", [&] { open("/run"); });
+    test::expect_error(ErrorCode::kNotFound, "not a checkpoint of Megatron-Core", [&] { open("/run"); });
   }
   put("/run/latest_checkpointed_iteration.txt", "7");
   EXPECT_EQ(open("/run")->catalog().tensors.size(), 27U);

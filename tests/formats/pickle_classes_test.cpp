@@ -1,4 +1,4 @@
-// Plain classes and enums of DeepSpeed, Megatron-core and Python: data like any other. tests/data/pickle/make.py made
+// Plain classes and enums of DeepSpeed, Megatron-Core and Python: data like any other. tests/data/pickle/make.py made
 // the pickles.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -209,7 +209,7 @@ TEST_F(DetectFormat, TheLatestIterationBesideStepsIsNotMegatrons) {
 TEST_F(DetectFormat, AnIterationOfMegatronThatCannotBeReadIsToldFor) {
   put("/d/iter_0000010/metadata.json", R"({"sharded_backend": "zarr"})");
   put("/d/latest_checkpointed_iteration.txt", "10");
-  expect_refused(ErrorCode::kUnsupported, "a Megatron-core checkpoint of a different back end", {"/d"});
+  expect_refused(ErrorCode::kUnsupported, "a Megatron-Core checkpoint of a different back end", {"/d"});
   put("/d/iter_0000010/metadata.json", R"({"sharded_backend": "torch_d)");
   expect_refused(ErrorCode::kCorruption, "iteration that latest_checkpointed_iteration.txt names is not", {"/d"});
   put("/d/latest_checkpointed_iteration.txt", "ten");

@@ -28,7 +28,7 @@ function showDiff(doc, main) {
       make("strong", {}, doc.equal ? "✓ Equal" : "≠ They differ"), make("span", {}, `${plural(doc.tensor_count, "tensor")} compared. A is `, breakable(doc.a), ", B is ", breakable(doc.b), ".")),
     figures([["Values differ", number(counts.values), "tensors"], ["Only in A", number(counts.only_in_a), "tensors"], ["Only in B", number(counts.only_in_b), "tensors"],
       ["Different dtype", number(counts.dtype), "tensors"], ["Different shape", number(counts.shape), "tensors"], ["Objects", number(counts.objects), "differ or are absent"]]),
-    left > 0 ? make("p", { class: "banner warning" }, `${plural(left, "more difference")} left out by --max-diffs.`) : "",
+    left > 0 ? make("p", { class: "banner warning" }, `${plural(left, "more difference")}, not listed because of --max-diffs.`) : "",
     diffCards(doc), rows.length > 0 ? differenceView(rows) : "");
 }
 

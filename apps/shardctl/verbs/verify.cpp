@@ -275,7 +275,7 @@ void open_manifest(const SourceStore& store, const std::vector<std::string>& pat
   }
 }
 
-/// Opens Megatron-core's hashes, if they are in the folder, or in the folder of the run's last iteration.
+/// Opens Megatron-Core's hashes, if they are in the folder, or in the folder of the run's last iteration.
 void open_hashes(const SourceStore& store, const std::vector<std::string>& paths, VerifyFindings& found,
                  Opened& opened) {
   if (paths.size() != 1 || !store.is_folder(paths[0])) return;

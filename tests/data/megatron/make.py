@@ -1,4 +1,4 @@
-"""Saves tiny models with the real Megatron-core on the CPU: make.py OUT SPEC, SPEC as JSON; or make.py for the folders here.
+"""Saves tiny models with the real Megatron-Core on the CPU: make.py OUT SPEC, SPEC as JSON; or make.py for the folders here.
 
 SPEC: family (a key of FAMILIES), ranks (tensor-parallel, default 1), optimizer (moments beside the model), prefix (of the
 model's keys), per_layer (keys of each layer instead of stacked ones), functions (args that name functions and enums).

@@ -1,4 +1,4 @@
-"""Saves objects that contain tensors and functions with the real Megatron-core 0.16.1, beside one tensor: the folder `objects`.
+"""Saves objects that contain tensors and functions with the real Megatron-Core 0.16.1, beside one tensor: the folder `objects`.
 
 Needs megatron-core 0.16.1 on PYTHONPATH, as make.py does.
 """

@@ -1,4 +1,4 @@
-"""Saves an optimizer's tensors as runs of the ranks' blocks, with the real Megatron-core up to 0.15: make_reshaped.py OUT.
+"""Saves an optimizer's tensors as runs of the ranks' blocks, with the real Megatron-Core up to 0.15: make_reshaped.py OUT.
 
 The runs are what its DistributedOptimizer hands over under fully_sharded_model_space (sharded_param_state_fs_model_space of
 megatron/core/optimizer/distrib_optimizer.py), here of made tensors, as the optimizer itself wants a GPU. 4 ranks: 2

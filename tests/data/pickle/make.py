@@ -1,4 +1,4 @@
-"""Writes classes.txt: a pickle of each class of DeepSpeed, Megatron-core and Python that checkpoints contain as plain data.
+"""Writes classes.txt: a pickle of each class of DeepSpeed, Megatron-Core and Python that checkpoints contain as plain data.
 
 Stand-ins with the same module, name, base and attributes take the place of the real classes, so that neither package is
 needed; the pickles are the same. One line each: the class, a word for how it is pickled, protocol 2 in hexadecimal.
