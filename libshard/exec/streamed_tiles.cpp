@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <cstring>
 #include <memory>
 #include <optional>
 #include <span>
@@ -17,6 +18,8 @@ namespace shard {
 namespace {
 
 constexpr std::int64_t kLongestStream = 8 << 20, kLeastStream = 1 << 20;
+constexpr std::int64_t kLongestWrite =
+    1 << 20;  ///< Longer than answers arrive, because a file takes one write at a time.
 constexpr std::int64_t kLongestGap = 64 << 10;  ///< Bytes between two runs that are read and dropped.
 constexpr std::int64_t kTilesPerDivided = 8;    ///< At most one of so many tiles of a streamed unit is divided.
 
@@ -95,11 +98,11 @@ std::vector<std::span<const TileRun>> requests_of(std::span<const TileRun> runs)
   return requests;
 }
 
-/// Writes the tiles of one request while its bytes arrive.
+/// Writes the tiles of one request while its bytes arrive, in parts as long as the buffer.
 class Arriving {
  public:
-  Arriving(const TileWork& work, TileWriter& writer, std::span<const TileRun> runs)
-      : work_(work), writer_(writer), rest_(runs), position_(runs.front().begin) {}
+  Arriving(const TileWork& work, TileWriter& writer, std::span<std::byte> buffer, std::span<const TileRun> runs)
+      : work_(work), writer_(writer), buffer_(buffer), rest_(runs), position_(runs.front().begin) {}
 
   void take(std::span<const std::byte> bytes) {
     while (!bytes.empty()) {
@@ -107,12 +110,14 @@ class Arriving {
       const bool is_gap = position_ < run.begin;
       const std::int64_t left = (is_gap ? run.begin : run.end()) - position_;
       const std::size_t count = std::min(bytes.size(), static_cast<std::size_t>(left));
+      const std::size_t fits = is_gap ? count : std::min(count, buffer_.size() - held_);
       if (!is_gap) {
-        const std::int64_t offset = run.offset + position_ - run.begin;
-        writer_.put(run.storage, offset, bytes.data(), static_cast<std::int64_t>(count), record_);
+        std::memcpy(buffer_.data() + held_, bytes.data(), fits);
+        held_ += fits;
       }
-      position_ += static_cast<std::int64_t>(count);
-      bytes = bytes.subspan(count);
+      position_ += static_cast<std::int64_t>(fits);
+      bytes = bytes.subspan(fits);
+      if (held_ == buffer_.size() || position_ == run.end()) write_held();
       if (position_ == run.end()) end_tile();
     }
   }
@@ -120,6 +125,12 @@ class Arriving {
   std::int64_t tile() const { return rest_.front().tile; }
 
  private:
+  void write_held() {
+    const TileRun& run = rest_.front();
+    const auto bytes = static_cast<std::int64_t>(held_);
+    writer_.put(run.storage, run.offset + position_ - bytes - run.begin, buffer_.data(), bytes, record_);
+    held_ = 0;
+  }
   void end_tile() {
     writer_.flush();
     work_.progress.bytes_read.fetch_add(rest_.front().bytes, std::memory_order_relaxed);
@@ -131,13 +142,15 @@ class Arriving {
 
   const TileWork& work_;
   TileWriter& writer_;
+  const std::span<std::byte> buffer_;
+  std::size_t held_ = 0;  ///< Bytes of the tile in the buffer.
   std::span<const TileRun> rest_;
   std::int64_t position_;
   TileRecord record_;
 };
 
-void copy(const TileWork& work, TileWriter& writer, std::span<const TileRun> runs) {
-  Arriving arriving(work, writer, runs);
+void copy(const TileWork& work, TileWriter& writer, std::span<std::byte> buffer, std::span<const TileRun> runs) {
+  Arriving arriving(work, writer, buffer, runs);
   try {
     work.progress.read_calls.fetch_add(1, std::memory_order_relaxed);
     work.reader.file(runs.front().file)
@@ -156,11 +169,13 @@ std::vector<std::uint8_t> stream_tiles(const TileWork& work, const TileRange& ti
   int streams = 0;
   const std::vector<TileRun> runs = find_runs(work, tiles, streams);
   const std::vector<std::span<const TileRun>> requests = requests_of(runs);
+  const std::int64_t write_bytes = std::min(kLongestWrite, work.pool.limit_bytes());
   for_each_index(requests.size(), std::max(1, streams), work.options.stop, [&]() -> IndexWorker {
-    return [&, writer = std::make_shared<TileWriter>(work)](std::size_t i) {
-      copy(work, *writer, requests[i]);
-      for (const TileRun& run : requests[i]) is_copied[static_cast<std::size_t>(run.tile - tiles.begin)] = 1;
-    };
+    return
+        [&, writer = std::make_shared<TileWriter>(work), buffer = std::make_shared<Buffer>(work.pool)](std::size_t i) {
+          copy(work, *writer, buffer->ensure(write_bytes), requests[i]);
+          for (const TileRun& run : requests[i]) is_copied[static_cast<std::size_t>(run.tile - tiles.begin)] = 1;
+        };
   });
   return is_copied;
 }
