@@ -18,8 +18,7 @@ namespace shard {
 namespace {
 
 constexpr std::int64_t kLongestStream = 8 << 20, kLeastStream = 1 << 20;
-constexpr std::int64_t kLongestWrite =
-    1 << 20;  ///< Longer than answers arrive, because a file takes one write at a time.
+constexpr std::int64_t kMostHeld = 1 << 20;  ///< Longer than answers arrive, because a file takes one write at a time.
 constexpr std::int64_t kLongestGap = 64 << 10;  ///< Bytes between two runs that are read and dropped.
 constexpr std::int64_t kTilesPerDivided = 8;    ///< At most one of so many tiles of a streamed unit is divided.
 
@@ -169,7 +168,7 @@ std::vector<std::uint8_t> stream_tiles(const TileWork& work, const TileRange& ti
   int streams = 0;
   const std::vector<TileRun> runs = find_runs(work, tiles, streams);
   const std::vector<std::span<const TileRun>> requests = requests_of(runs);
-  const std::int64_t write_bytes = std::min(kLongestWrite, work.pool.limit_bytes());
+  const std::int64_t write_bytes = std::min(kMostHeld, work.pool.limit_bytes());
   for_each_index(requests.size(), std::max(1, streams), work.options.stop, [&]() -> IndexWorker {
     return
         [&, writer = std::make_shared<TileWriter>(work), buffer = std::make_shared<Buffer>(work.pool)](std::size_t i) {
