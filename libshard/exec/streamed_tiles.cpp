@@ -4,10 +4,10 @@
 #include <cstddef>
 #include <cstring>
 #include <memory>
-#include <optional>
 #include <span>
 #include <tuple>
 #include <utility>
+#include <vector>
 
 #include "libshard/core/checked.h"
 #include "libshard/exec/line_pairs.h"
@@ -57,13 +57,38 @@ std::int64_t add_tiles(const TileWork& work, const Unit& unit, const Piece& from
   return std::max<std::int64_t>(0, number - first_number);
 }
 
+/// The streams of the source's files. Most files of a source are in one store, so if the first that is asked has no
+/// streams, none of the others is opened.
+class SourceStreams {
+ public:
+  explicit SourceStreams(const TileWork& work) : work_(work) {}
+
+  /// Whether the first file that was asked has no streams.
+  bool has_none() const { return first_ == 0; }
+  bool has(std::uint32_t file) {
+    if (has_none()) return false;
+    if (file >= by_file_.size()) by_file_.resize(file + std::size_t{1}, kUnknown);
+    int& streams = by_file_[file];
+    if (streams == kUnknown) streams = work_.reader.file(file)->streams_at_once();
+    if (first_ == kUnknown) first_ = streams;
+    return streams != 0;
+  }
+  /// The number of streams at one time.
+  int at_once() const { return std::max(1, first_); }
+
+ private:
+  static constexpr int kUnknown = -1;
+
+  const TileWork& work_;
+  std::vector<int> by_file_;
+  int first_ = kUnknown;
+};
+
 /// The tiles that can be streamed, by source file and position.
-/// \param streams  receives the number of streams at one time; 0 if the source has none
-std::vector<TileRun> find_runs(const TileWork& work, const TileRange& tiles, int& streams) {
+std::vector<TileRun> find_runs(const TileWork& work, const TileRange& tiles, SourceStreams& streams) {
   std::vector<TileRun> runs;
-  std::optional<int> known;
   for (const Unit& unit : work.plan.units) {
-    if (known == 0) break;
+    if (streams.has_none()) break;
     if (!is_line_without_replicas(work.plan, unit) || work.clones.ranges.contains(unit.first_tile)) continue;
     const std::size_t before = runs.size();
     std::int64_t found = 0;
@@ -71,15 +96,13 @@ std::vector<TileRun> find_runs(const TileWork& work, const TileRange& tiles, int
       const Storage& read = work.source.storages[from.storage];
       const bool is_local = work.files[work.target.storages[to.storage].file]->descriptor() >= 0;
       if (!is_local || !read.plain || read.crc32) return;
-      if (!known) known = work.reader.file(read.file)->streams_at_once();  // All files of a source are in one store.
-      if (known != 0) found += add_tiles(work, unit, from, to, begin, end, runs);
+      if (streams.has(read.file)) found += add_tiles(work, unit, from, to, begin, end, runs);
     });
     const std::int64_t first = std::max(unit.first_tile, tiles.begin);
     const std::int64_t all = std::min(unit.first_tile + unit.tile_count, tiles.end) - first;
     if (found < all - all / kTilesPerDivided) runs.resize(before);
   }
   std::ranges::sort(runs, {}, [](const TileRun& run) { return std::tuple(run.file, run.begin); });
-  streams = known.value_or(0);
   return runs;
 }
 
@@ -165,11 +188,11 @@ void copy(const TileWork& work, TileWriter& writer, std::span<std::byte> buffer,
 
 std::vector<std::uint8_t> stream_tiles(const TileWork& work, const TileRange& tiles) {
   std::vector<std::uint8_t> is_copied(static_cast<std::size_t>(tiles.end - tiles.begin));
-  int streams = 0;
+  SourceStreams streams(work);
   const std::vector<TileRun> runs = find_runs(work, tiles, streams);
   const std::vector<std::span<const TileRun>> requests = requests_of(runs);
   const std::int64_t write_bytes = std::min(kMostHeld, work.pool.limit_bytes());
-  for_each_index(requests.size(), std::max(1, streams), work.options.stop, [&]() -> IndexWorker {
+  for_each_index(requests.size(), streams.at_once(), work.options.stop, [&]() -> IndexWorker {
     return
         [&, writer = std::make_shared<TileWriter>(work), buffer = std::make_shared<Buffer>(work.pool)](std::size_t i) {
           copy(work, *writer, buffer->ensure(write_bytes), requests[i]);
