@@ -242,6 +242,8 @@ TEST_F(CommandLine, EachLineOfAVariableIsAValueOfARepeatableOption) {
   const Request request = parse({"inspect", "a"});
   EXPECT_EQ(request.select.exclude, (std::vector<std::string>{"a b", "c,d"}));
   EXPECT_EQ(common.log_file, "a\nb");
+  world.env = {{"SHARDCTL_EXCLUDE", "\n"}};
+  EXPECT_TRUE(parse({"inspect", "a"}).select.exclude.empty());
 }
 
 TEST_F(CommandLine, AVersionInTheEnvironmentIsNotARequestForIt) {

@@ -19,6 +19,8 @@ TEST_F(Verbs, MistakesAreAnsweredWithTheRightLine) {
        {{"inspect", "/m.safetensors", "--include", "layer.{weight,bias}"}, 2, "hint: did you mean 'layer.*'?"},
        {{"inspect", "/m.safetensors", "--include", "*.bias,*.weight"}, 2, "--include '*.bias' --include '*.weight'"},
        {{"inspect", "/m.safetensors", "--exclude", "a,*.bias"}, 2, "separately: --exclude a --exclude '*.bias'"},
+       {{"inspect", "/m.safetensors", "--exclude", "layer.{weight,bias}"}, 2, "hint: did you mean 'layer.*'?"},
+       {{"inspect", "/m.safetensors", "--exclude", "{a,b},c"}, 2, "separately: --exclude '{a,b}' --exclude c"},
        {{"inspect", "/m.safetensors", "--ranks-expected", "2"}, 2, "hint: drop --ranks-expected"},
        {{"cat", "/m.safetensors", "layer.wieght[0:1]"}, 3, "hint: did you mean 'layer.weight'?"},
        {{"cat", "/m.safetensors", "layer"}, 3, "hint: give a whole name, such as 'layer.bias'"}});

@@ -100,8 +100,10 @@ void apply_environment(CLI::App& app, Session& session) {
     const auto value = session.env ? session.env(name) : std::nullopt;
     const bool hidden = fixed && chooses_layout(*option);
     if (option->count() > 0 || !value || value->empty() || hidden) continue;
+    const std::vector<std::string> values = values_in(*value, *option);
+    if (values.empty()) continue;
     try {
-      set(*option, values_in(*value, *option), name, session.command);
+      set(*option, values, name, session.command);
     } catch (const Error& error) {
       throw Error(error).because(fmt::format("{} sets it", name));
     }

@@ -82,15 +82,36 @@ bool matches_any(const std::string& glob, const std::vector<const Catalog*>& cat
   return !first_unused({glob}, catalogs);
 }
 
-/// Advice to give an option once for each of the globs that `list` separates by commas.
-std::string one_each(std::string_view option, std::string_view list) {
-  std::string words;
-  while (!list.empty()) {
-    const std::string_view glob = list.substr(0, list.find(','));
-    if (!glob.empty()) words += fmt::format(" {} {}", option, shell_quoted(std::string(glob)));
-    list.remove_prefix(std::min(glob.size() + 1, list.size()));
+/// The globs that commas separate, except for commas in braces.
+std::vector<std::string> globs_in(std::string_view list) {
+  std::vector<std::string> globs(1);
+  int open = 0;
+  for (const char c : list) {
+    open = std::max(0, open + (c == '{' ? 1 : 0) - (c == '}' ? 1 : 0));
+    if (c == ',' && open == 0) {
+      globs.emplace_back();
+    } else {
+      globs.back() += c;
+    }
   }
-  return "give each glob separately:" + words;
+  std::erase(globs, std::string());
+  return globs;
+}
+
+/// The error for a glob that matches nothing, with other globs that may be meant.
+Error matches_nothing(std::string_view option, const std::string& glob, const std::vector<const Catalog*>& catalogs) {
+  Error error = usage(fmt::format("{} '{}' matches no tensor or object", option, glob));
+  if (const std::vector<std::string> globs = globs_in(glob); globs.size() > 1) {
+    std::string words;
+    for (const std::string& each : globs) words += fmt::format(" {} {}", option, shell_quoted(each));
+    return error.because("a comma does not separate globs").hint("give each glob separately:" + words);
+  }
+  std::string near = nearest_name(glob, catalogs);
+  for (const std::string& similar : {crossing_dots(glob), without_braces(glob)}) {
+    if (matches_any(similar, catalogs)) near = similar;
+  }
+  return near.empty() ? error.hint("list the names with 'shardctl inspect'; '**' crosses dots, '*' does not")
+                      : error.hint(fmt::format("did you mean '{}'?", near));
 }
 
 /// Checks --ranks-expected for every format. Readers find missing ranks.
@@ -198,22 +219,11 @@ Selection choose_unchecked(const Catalog& catalog, const SelectionOptions& optio
 
 void check_globs(const std::vector<const Catalog*>& catalogs, const SelectionOptions& options) {
   if (const auto unused = first_unused(options.include, catalogs)) {
-    Error error = usage(fmt::format("--include '{}' matches no tensor or object", *unused));
-    if (unused->find(',') != std::string::npos) throw error.hint(one_each("--include", *unused));
-    std::string near = nearest_name(*unused, catalogs);
-    for (const std::string& similar : {crossing_dots(*unused), without_braces(*unused)}) {
-      if (matches_any(similar, catalogs)) near = similar;
-    }
-    throw near.empty() ? error.hint("list the names with 'shardctl inspect'; '**' crosses dots, '*' does not")
-                       : error.hint(fmt::format("did you mean '{}'?", near));
+    throw matches_nothing("--include", *unused, catalogs);
   }
   std::vector<std::string> lists = options.exclude;  // Other globs may exclude nothing.
   std::erase_if(lists, [](const std::string& glob) { return glob.find(',') == std::string::npos; });
-  if (const auto unused = first_unused(lists, catalogs)) {
-    throw usage(fmt::format("--exclude '{}' matches no tensor or object", *unused))
-        .because("a comma does not separate globs")
-        .hint(one_each("--exclude", *unused));
-  }
+  if (const auto unused = first_unused(lists, catalogs)) throw matches_nothing("--exclude", *unused, catalogs);
 }
 
 std::vector<std::uint32_t> source_indices(std::span<const SelectedTensor> tensors) {
