@@ -102,6 +102,16 @@ def check_copies(t):
     (t.bucket / "out.safetensors").unlink()
 
 
+def check_streams(t):
+    """Every second tensor is converted, and read in blocks. The blocks ahead do not reach into tensors that are copied unchanged."""
+    shapes = {f"layers.{i}.{'copied' if i % 2 else 'cast'}": ("F32", [4096, 1024]) for i in range(16)}
+    safetensors_files.write(t.bucket / "mixed.safetensors", shapes)
+    whole = (t.bucket / "mixed.safetensors").stat().st_size
+    counts, _ = t.count("convert", "s3://bucket/mixed.safetensors", "-o", "mixed.safetensors", "--cast", "**.cast=bfloat16", latency=0)
+    assert counts["received"] < 1.2 * whole, counts
+    print(f"convert of every second tensor: {counts['received'] / whole:.3f} of the bytes")
+
+
 # ---- The table.
 
 READS = {"inspect": (), "cat": ("layers.3.w",), "digest": (), "verify": (), "diff": ("model.safetensors",)}
@@ -163,6 +173,7 @@ def main():
             check_tiny_tensors(t)
             check_pieces(t)
             check_copies(t)
+            check_streams(t)
             if "table" in sys.argv[1:]:
                 (t.work / "local").mkdir()
                 print_table(t)

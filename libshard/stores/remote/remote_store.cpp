@@ -340,6 +340,7 @@ class RemoteReader final : public RandomReader {
   void stream(std::int64_t offset_bytes, std::int64_t bytes, const ByteTaker& take) const override {
     if (bytes > size() - offset_bytes) throw file_too_short(name_, size(), offset_bytes + bytes);
     file_->place.stream(file_->object, offset_bytes, bytes, take);
+    cache_.expect_no_reads(file_->content, offset_bytes, offset_bytes + bytes);
   }
   std::int64_t size() const override { return file_->object.bytes; }
   FileIdentity identity() const override { return file_->identity; }
