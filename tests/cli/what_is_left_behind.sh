@@ -39,6 +39,8 @@ for options in "--ranks 3" "--ranks 3 --local-ranks 2" "--shards 2 --checksum xx
 done
 expect 0 gather lightning -o l.pt
 holds err "are not copied: 'config.json', 'meta.pt'"
+ln -sf absent lightning/meta.pt
+expect 0 reshard lightning -o resharded --force --ranks 3
 
 # The folder of a run, whose files are in the folder that it names.
 for run in deepspeed/stage2_robin deepspeed/universal_of_stage1 megatron/dense megatron_legacy/dense; do

@@ -250,9 +250,11 @@ std::vector<AddedFile> files_of_trainer(const Session& session, const CopyReques
   constexpr std::string_view kFormat = "dcp", kMetadata = "meta.pt";
   if (work.source.format->traits.name != kFormat || work.form.format != work.source.format) return {};
   if (session.peer_store != nullptr || has_own_places(session, request.run)) return {};
-  const std::vector<std::string> beside = names_beside(session, work.source, {});
-  if (!contains(beside, kMetadata)) return {};
   const SourceStore& store = source_store(session);
+  const std::vector<std::string> beside = names_beside(session, work.source, {});
+  if (!contains(beside, kMetadata) || !store.is_file(join_path(work.source.paths.front(), std::string(kMetadata)))) {
+    return {};
+  }
   const auto open = [&store, folder = work.source.paths.front(), name = std::string(kMetadata)] {
     return std::shared_ptr<const RandomReader>(store.open_below(folder, name));
   };
