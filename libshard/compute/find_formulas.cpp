@@ -172,6 +172,14 @@ class ModuleFormula : private FormulaDraft {
     if (!is_plain || !part.starts_with('_') || !part.ends_with("_qdata") || are_exponents(scale())) {
       throw unsupported("this form has no formula");
     }
+    // Int4Tensor has bytes, too, but its scales are transposed.
+    if (parts.zeros != kNone && is_float(at(parts.zeros).dtype)) {
+      throw unsupported("its zero points are not integers, so a byte has two codes");
+    }
+    const auto is_sparse = [this](const QuantizedMember& member) {
+      return at(member.tensor).name.ends_with("_sparse_metadata");
+    };
+    if (std::ranges::any_of(search.part.members_of(module), is_sparse)) throw unsupported("its codes are sparse");
     make_bytes(is_float8 ? CodeKind::kFloat8 : CodeKind::kSigned);
   }
 

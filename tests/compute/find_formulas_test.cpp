@@ -258,10 +258,15 @@ const std::vector<Wrong> kWrong{
      {{"a.weight._data", kI8, {8, 8}}, {"a.weight._scale", kF16, {8, 1}}},
      ErrorCode::kUnsupported,
      "a.weight._data"},
-    {"torchao's packed codes",
-     {{"a._weight_qdata", kU8, {8, 8}}, {"a._weight_scale", kF8, {8, 1}}},
+    {"packed", {{"a._w_qdata", kU8, {8, 8}}, {"a._w_scale", kF8, {8, 1}}}, ErrorCode::kUnsupported, "a._w_qdata"},
+    {"torchao's Int4Tensor",
+     {{"a._w_qdata", kI8, {16, 4}}, {"a._w_scale", kBf16, {1, 16}}, {"a._w_zero_point", kBf16, {1, 16}}},
      ErrorCode::kUnsupported,
-     "a._weight_qdata"},
+     "a._w_qdata"},
+    {"torchao's sparse codes",
+     {{"a._w_qdata", kF8, {8, 8}}, {"a._w_scale", kF32, {8, 1}}, {"a._w_sparse_metadata", kU8, {8, 2}}},
+     ErrorCode::kUnsupported,
+     "a._w_qdata"},
 };
 
 const std::vector<Part> kFloat8{{"a.b.weight", kF8, {8, 8}}, {"a.b.weight_scale", kF32, {8, 1}}};
