@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import bisect
 import functools
+import inspect
 from collections.abc import Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Callable, Optional, Union
@@ -121,6 +122,12 @@ def _addresses(tensor: Any) -> Iterator[int]:
     for part in parts:
         if not is_wrapper(part) and is_held(part) and part.numel() > 0:
             yield part.untyped_storage().data_ptr()
+
+
+def _takes(function: Any, name: str) -> bool:
+    """Whether a function has a parameter of that name. A module's own load_state_dict may lack `strict`."""
+    parameters = inspect.signature(function).parameters.values()
+    return any(each.name == name or each.kind is each.VAR_KEYWORD for each in parameters)
 
 
 def _is_of_torch(function: Any) -> bool:
@@ -445,7 +452,8 @@ def _load(checkpoint: Checkpoint, target: Any, strict: bool, assign: bool, cast:
             _tie_parameters(target, state)
         for name in [name for name in state if _is_extra(name) or name in loading.unread]:
             del state[name]
-        target.load_state_dict(state, strict=False, **({"assign": True} if assign else {}))  # Old overrides lack it.
+        options = {"strict": False} if _takes(target.load_state_dict, "strict") else {}
+        target.load_state_dict(state, **options, **({"assign": True} if assign else {}))  # Old overrides lack it.
     return _IncompatibleKeys(loading.missing, unexpected)
 
 
