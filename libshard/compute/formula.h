@@ -80,7 +80,7 @@ struct BlockScales {
   BlockGrid grid;
   bool are_exponents = false;  ///< Bytes e that stand for 2^(e - 127). 255 is NaN, which is refused.
   bool are_powers = false;     ///< Numbers that are powers of two.
-  bool are_float8 = false;     ///< Bytes of float8_e4m3fn, whatever the tensor's dtype.
+  bool are_float8 = false;     ///< Bytes of float8_e4m3fn, with any dtype of the tensor.
   /// Scales that are codes themselves: entry c of `book` times absmax number i / `group` plus `offset`, as bitsandbytes
   /// nests them.
   struct Nested {

@@ -428,7 +428,7 @@ TEST_F(TorchFolder, ASingleFileNeedsNoIndex) {
   EXPECT_THAT(names(files_.open("/one")->catalog()), ElementsAre("a", "b"));
 }
 
-TEST_F(TorchFolder, AnIndexMayListTheKeysOfTheFilesDicts) {  // As ColossalAI's of an optimizer does.
+TEST_F(TorchFolder, AnIndexMayListTheKeysOfTheFilesDicts) {  // The index of ColossalAI for an optimizer.
   files_.put("/optimizer/pytorch_optim-00001.bin", golden("torch/nested.pt"));
   std::string map;
   for (const char* const key : {"3", "mixed", "model", "optimizer"}) {

@@ -65,7 +65,8 @@ Selection choose(const Catalog& catalog, const SelectionOptions& options);
 /// The same, but a glob may match nothing.
 Selection choose_unchecked(const Catalog& catalog, const SelectionOptions& options);
 
-/// \throws Error kInvalidArgument  a glob matches nothing in the catalogs: one in `include`, with the most similar name,
+/// \throws Error kInvalidArgument  a glob matches nothing in the catalogs: one in `include`, with the most similar
+/// name,
 ///   or one in `exclude` with a comma, which is a list of globs by mistake.
 void check_globs(const std::vector<const Catalog*>& catalogs, const SelectionOptions& options);
 
