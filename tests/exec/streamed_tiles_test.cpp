@@ -203,7 +203,7 @@ TEST(StreamTiles, LeavesSourceFilesWithoutStreamsToTheWorkers) {
   RandomCopy the;
   for (std::uint32_t file = 0; file < 3; ++file) add_line(the, 2 * kMiB, 0, 1, file);
   the.fill(random);
-  for (std::size_t without = 0; without < 3; ++without) {  // As padding has none, whose zeros are a file of their own.
+  for (std::size_t without = 0; without < 3; ++without) {  // Zeros of padding are a file of their own, without streams.
     Streaming streaming(the);
     streaming.reader.files[without]->has_streams = false;
     streaming.run();
