@@ -2,10 +2,18 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 namespace shard {
 
-void RandomReader::stream(std::int64_t, std::int64_t, const ByteTaker&) const {
-  throw Error(ErrorCode::kUnsupported, "cannot pass on bytes as they arrive").in_file(name_);
+void RandomReader::stream(std::int64_t offset_bytes, std::int64_t bytes, const ByteTaker& take) const {
+  constexpr std::int64_t kBlock = 1 << 20;
+  std::vector<std::byte> block(static_cast<std::size_t>(std::min(bytes, kBlock)));
+  for (std::int64_t done = 0; done < bytes; done += kBlock) {
+    const auto part = std::span(block).first(static_cast<std::size_t>(std::min(bytes - done, kBlock)));
+    read_at(offset_bytes + done, part);
+    take(part);
+  }
 }
 
 Error file_too_short(const std::string& name, std::int64_t have, std::int64_t need) {

@@ -65,10 +65,11 @@ class RandomReader {
   virtual int descriptor() const { return -1; }
   /// The number of requests that hide the time of one, if they are sent at one time: 1 for a disk that answers at once.
   virtual int requests_at_once() const { return 1; }
-  /// The number of calls of `stream` at one time that take all that a server can send; 0: there is no `stream`.
+  /// The number of calls of `stream` at one time that take all that a server can send; 0: bytes are no faster that way.
   virtual int streams_at_once() const { return 0; }
   /// Calls `take` with the bytes of a range in order, as they arrive, and keeps none of them. An exception of `take`
-  /// ends the call. \pre streams_at_once() > 0 \throws Error as read_at, also after a part of the bytes
+  /// ends the call. Without an override, reads blocks of 1 MiB. \throws Error as read_at, also after a part of the
+  /// bytes
   virtual void stream(std::int64_t offset_bytes, std::int64_t bytes, const ByteTaker& take) const;
 
  protected:

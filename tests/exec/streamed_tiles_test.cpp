@@ -251,6 +251,14 @@ TEST(StreamTiles, RecordsEachTileAndKeepsThoseOfAnEarlierRun) {
   EXPECT_TRUE(same_bytes(second.files[0]->bytes, the.expected[0]));
 }
 
+TEST(Stream, ReadsBlocksWithoutAnotherWay) {
+  Random random(6);
+  const std::vector<std::byte> bytes = testing::random_bytes(random, 2 * kMiB + 1000);
+  std::vector<std::byte> taken;
+  MemoryFile(bytes).stream(10, 2 * kMiB + 900, [&](auto part) { taken.insert(taken.end(), part.begin(), part.end()); });
+  EXPECT_TRUE(same_bytes(taken, {bytes.begin() + 10, bytes.end() - 90}));
+}
+
 TEST(StreamTiles, NamesTheTensorWhoseBytesDoNotArrive) {
   Random random(5);
   RandomCopy the;
