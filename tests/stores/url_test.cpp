@@ -54,11 +54,12 @@ TEST(Url, KeysAreEncodedOnceWithCapitals) {
 }
 
 TEST(Url, AddressesOfServicesMayHaveAPath) {
-  const Service service = service_of("https://h:1/storage/v 1/", "HF_ENDPOINT");
+  const Service service = service_of("https://h:1/storage/v\u00e9/", "HF_ENDPOINT");
   EXPECT_EQ(service.origin, "https://h:1");
-  EXPECT_EQ(service.base, "/storage/v%201");
+  EXPECT_EQ(service.base, "/storage/v%C3%A9");
   EXPECT_EQ(service_of("https://h/", "HF_ENDPOINT").base, "");
-  for (const char* const address : {"h/path", "https:///path", "https://h/path?x", "https://u:p@h/path"}) {
+  for (const char* const address :
+       {"h/path", "https:///path", "https://h/path?x", "https://h/a b", "https://u:p@h/path"}) {
     test::expect_error(ErrorCode::kInvalidArgument, "HF_ENDPOINT is not the address of a service",
                        [&] { service_of(address, "HF_ENDPOINT"); });
   }
