@@ -327,6 +327,14 @@ std::vector<std::string> reference_files(const SourceStore& store, const std::st
   return paths;
 }
 
+AddedFile added_file(const SourceStore& store, const std::string& folder, const std::string& name) {
+  return {.path = name,
+          .bytes = store.status(join_path(folder, name)).bytes,
+          .open = [&store, folder, name]() -> std::shared_ptr<const RandomReader> {
+            return store.open_below(folder, name);
+          }};
+}
+
 CarriedFiles carried_files(const SourceStore& store, const FilesFolder& folder, FilesOf what, bool takes_modules,
                            bool holds_files) {
   CarriedFiles carried;
@@ -342,20 +350,15 @@ CarriedFiles carried_files(const SourceStore& store, const FilesFolder& folder, 
         .suggest(Remedy::kNameReference);
   }
   for (const std::string& name : names) {
-    const std::string path = join_path(folder.path, name);
-    AddedFile file{.path = name, .bytes = store.status(path).bytes};
-    if (!holds_files) {
-      file.open = [&store, root = folder.path, name]() -> std::shared_ptr<const RandomReader> {
-        return store.open_below(root, name);
-      };
-    } else {
-      const std::shared_ptr<const RandomReader> content = store.open_below(folder.path, name);
+    AddedFile file = added_file(store, folder.path, name);
+    if (holds_files) {
+      const std::shared_ptr<const RandomReader> content = file.open();
       file.open = [held = std::make_shared<HeldFile>(read_whole(*content, kMostHeld), content->name())] {
         return held;
       };
     }
     carried.files.push_back(std::move(file));
-    carried.paths.push_back(path);
+    carried.paths.push_back(join_path(folder.path, name));
   }
   return carried;
 }

@@ -85,6 +85,10 @@ struct AddedFile {
   std::function<std::shared_ptr<const RandomReader>()> open{};
 };
 
+/// The file `name` of `folder`, under the same name. Asks for its size, and opens nothing. Ownership: the store must
+/// outlive it.
+AddedFile added_file(const SourceStore& store, const std::string& folder, const std::string& name);
+
 /// The files that an export copies beside the weights.
 struct CarriedFiles {
   std::vector<AddedFile> files;

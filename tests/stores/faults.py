@@ -58,8 +58,8 @@ def check_lasting(tool, served):
 
 
 def check_streams(tool, served):
-    """Bytes that go from an answer straight to a file: a spoiled answer is continued where it broke off; a lasting failure names
-    the tensor and leaves nothing."""
+    """Bytes are written to a file while they arrive. After an answer that broke off, the next request asks for the rest. A lasting
+    failure names the tensor and leaves no file."""
     bucket, target = pathlib.Path(served.folder) / "s3" / "bucket", "GET /bucket/long.safetensors"
     write_safetensors(bucket / "long.safetensors", {"a": 9 << 20, "small": 1000, "b": 8 << 20})
     tool.expect(0, "convert", bucket / "long.safetensors", "-o", "wanted.safetensors")

@@ -247,18 +247,15 @@ struct Work {
 /// Lightning loads a DCP folder only with its own metadata, which belong to no rank. Ranks that see different files of
 /// the source, or write different folders, copy none.
 std::vector<AddedFile> files_of_trainer(const Session& session, const CopyRequest& request, const Work& work) {
-  constexpr std::string_view kFormat = "dcp", kMetadata = "meta.pt";
+  constexpr std::string_view kFormat = "dcp";
+  const std::string metadata = "meta.pt";
   if (work.source.format->traits.name != kFormat || work.form.format != work.source.format) return {};
   if (session.peer_store != nullptr || has_own_places(session, request.run)) return {};
   const SourceStore& store = source_store(session);
-  const std::vector<std::string> beside = names_beside(session, work.source, {});
-  if (!contains(beside, kMetadata) || !store.is_file(join_path(work.source.paths.front(), std::string(kMetadata)))) {
-    return {};
-  }
-  const auto open = [&store, folder = work.source.paths.front(), name = std::string(kMetadata)] {
-    return std::shared_ptr<const RandomReader>(store.open_below(folder, name));
-  };
-  return {{.path = std::string(kMetadata), .bytes = open()->size(), .open = open}};
+  const std::string& folder = work.source.paths.front();
+  if (!contains(names_beside(session, work.source, {}), metadata)) return {};
+  if (!store.is_file(join_path(folder, metadata))) return {};
+  return {added_file(store, folder, metadata)};
 }
 
 /// Whether --to-map defines the tensors of each rank, for a format that can store these.
