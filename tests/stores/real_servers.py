@@ -71,7 +71,7 @@ def answers(port):
 
 @contextlib.contextmanager
 def seaweedfs(folder):
-    """Checks signatures, conditions and the parts of uploads."""
+    """Checks signatures, conditions and the parts of uploads. A request of `vacuum` frees the bytes of removed objects."""
     folder.mkdir()
     (folder / "data").mkdir()
     keys = [{"accessKey": server.KEY_ID, "secretKey": server.SECRET}]
@@ -83,6 +83,7 @@ def seaweedfs(folder):
                "webdav": "false", "admin.ui": "false", "s3.port.iceberg": 0, "s3.port.lance": 0}
     command = [PACKAGES / "bin" / "weed", "mini", *(f"-{name}={value}" for name, value in options.items())]
     with running(folder, s3, command) as started:
+        started.vacuum = f"http://127.0.0.1:{master}/vol/vacuum?garbageThreshold=0.001"
         yield started
 
 
