@@ -23,7 +23,7 @@ def head(shapes: Shapes, metadata: Optional[Mapping[str, str]] = None) -> bytes:
     for name, (dtype, shape) in shapes.items():
         begin, end = end, end + bytes_of(dtype, shape)
         header[name] = {"dtype": dtype, "shape": list(shape), "data_offsets": [begin, end]}
-    text = json.dumps(header).encode()
+    text = json.dumps(header, separators=(",", ":")).encode()  # Without spaces, as safetensors writes it.
     text += b" " * (-len(text) % 8)
     return struct.pack("<Q", len(text)) + text
 
