@@ -1,6 +1,5 @@
 #include "python/native/errors.h"
 
-#include <cxxabi.h>
 #include <fmt/format.h>
 #include <nanobind/nanobind.h>
 #include <unistd.h>
@@ -84,12 +83,13 @@ void raise(const Error& error) {
   PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(made.ptr())), made.ptr());
 }
 
-/// Calls `take`, which takes the GIL. If Python ends this thread in it, waits until the process ends.
+/// Calls `take`, which takes the GIL. If Python ends this thread in it, waits until the process ends. `take` calls only
+/// C functions, so nothing else is caught. The libraries of C++ have different names for the end of a thread.
 template <class Take>
 void or_wait(const Take& take) {
   try {
     take();
-  } catch (const abi::__forced_unwind&) {
+  } catch (...) {
     while (true) pause();
   }
 }
