@@ -113,6 +113,7 @@ class Worker {
  private:
   void copy(const Unit& unit, const Box& box) try {
     element_bytes_ = element_bytes(unit.from);
+    is_in_target_ = false;
     const std::span<const Piece> to = work_.plan.to(unit), from = work_.plan.from(unit);
     boxes_.lay_out(to, box);
     if (fill_in_memory(unit, from, to, box)) return;
@@ -153,6 +154,7 @@ class Worker {
     if (data == nullptr) return false;
     staging_ = buffer_.ensure(staging_bytes_);
     boxes_.place(data, element_bytes_);
+    is_in_target_ = true;
     fill(from, to, box);
     return true;
   }
@@ -188,7 +190,8 @@ class Worker {
   /// Reads `box` of a source piece into the boxes of the target pieces that may overlap it.
   void read(const Piece& piece, const Box& box, std::span<const Piece> to) {
     const std::span<const BufferBox> boxes = boxes_.boxes_for(to, box);
-    if (!boxes.empty()) piece_reader_.read(piece, box, static_cast<std::size_t>(element_bytes_), boxes, staging_);
+    if (boxes.empty()) return;
+    piece_reader_.read(piece, box, static_cast<std::size_t>(element_bytes_), boxes, staging_, is_in_target_);
   }
 
   /// Copies the received data of a source piece into the boxes that need it. \returns false if nothing was received.
@@ -222,8 +225,9 @@ class Worker {
   std::int64_t element_bytes_ = 1;  ///< In the source's dtype: the buffer precedes the conversion.
   std::span<std::byte> staging_;
   TileBoxes boxes_;
-  TileRecord record_;      ///< The record of the current tile so far.
-  bool is_summed_ = true;  ///< Whether the record's sources contain everything that a later run needs.
+  bool is_in_target_ = false;  ///< Whether the boxes are in the target's memory, not in the buffer.
+  TileRecord record_;          ///< The record of the current tile so far.
+  bool is_summed_ = true;      ///< Whether the record's sources contain everything that a later run needs.
 };
 
 /// A feed of the tiles in a range, all of which are ready.

@@ -9,6 +9,7 @@
 #include "libshard/exec/runs.h"
 #include "libshard/exec/strided_copy.h"
 #include "libshard/exec/transpose.h"
+#include "libshard/io/cached_bytes.h"
 
 namespace shard {
 
@@ -102,6 +103,18 @@ void for_each_block(const Box& box, std::span<const std::int64_t> strides, const
   }
 }
 
+/// Reads bytes of a file. \returns their CRC-32, or 0 if it is not wanted
+std::uint32_t read_blocks(const RandomReader& file, std::int64_t offset, std::span<std::byte> out, bool is_summed) {
+  const std::size_t block_bytes = is_summed ? kCachedBlock : out.size();
+  std::uint32_t crc = 0;
+  for (std::size_t done = 0; done < out.size(); done += block_bytes) {
+    const std::span<std::byte> block = out.subspan(done, std::min(block_bytes, out.size() - done));
+    file.read_at(offset + static_cast<std::int64_t>(done), block);
+    if (is_summed) crc = crc32(block, crc);
+  }
+  return crc;
+}
+
 }  // namespace
 
 BufferBox row_major_box(const Box& box, std::byte* data, Numbers& strides) {
@@ -117,7 +130,8 @@ struct PieceReader::Request {
   std::int64_t element_bytes;
   std::span<const BufferBox> boxes;
   std::span<std::byte> staging;
-  bool may_complete;  ///< Whether reads of the whole piece read every byte of its span exactly once.
+  bool may_complete;      ///< Whether reads of the whole piece read every byte of its span exactly once.
+  bool is_final = false;  ///< See read().
 
   std::size_t bytes(std::int64_t elements) const { return static_cast<std::size_t>(elements * element_bytes); }
   /// The index in the storage of the element at `offset`.
@@ -146,14 +160,11 @@ void PieceReader::read_run(const Request& request, std::int64_t element, std::sp
   const std::int64_t offset = element * request.element_bytes;
   const RandomReader& file = bytes_of(request.piece.storage);
   const bool is_summed = request.may_complete && storage.crc32.has_value() && file.requests_at_once() == 1;
-  const std::size_t block_bytes = is_summed ? kCachedBlock : out.size();
-  std::optional<std::uint32_t> crc;
-  for (std::size_t done = 0; done < out.size(); done += block_bytes) {
-    const std::span<std::byte> block = out.subspan(done, std::min(block_bytes, out.size() - done));
-    file.read_at(storage.offset + offset + static_cast<std::int64_t>(done), block);
-    if (is_summed) crc = crc32(block, crc.value_or(0));
-  }
-  count_read(request, {offset, out, crc});
+  std::uint32_t crc = 0;
+  const bool is_copied = request.is_final && storage.plain && file.descriptor() >= 0 &&
+                         copy_cached_bytes(file.descriptor(), storage.offset + offset, out, is_summed ? &crc : nullptr);
+  if (!is_copied) crc = read_blocks(file, storage.offset + offset, out, is_summed);
+  count_read(request, {offset, out, is_summed ? std::optional(crc) : std::nullopt});
 }
 
 /// Counts a read. The next `check_reads` checks its bytes.
@@ -224,9 +235,10 @@ void PieceReader::read_block(const Request& request, const Box& block) {
 }
 
 void PieceReader::read(const Piece& piece, const Box& box, std::size_t element_bytes, std::span<const BufferBox> boxes,
-                       std::span<std::byte> staging) {
-  const Request request{piece, box,     static_cast<std::int64_t>(element_bytes),
-                        boxes, staging, is_one_run(piece.sizes.span(), piece.strides.span())};
+                       std::span<std::byte> staging, bool is_final) {
+  const Request request{piece,   box,     static_cast<std::int64_t>(element_bytes),
+                        boxes,   staging, is_one_run(piece.sizes.span(), piece.strides.span()),
+                        is_final};
   const RandomReader& file = bytes_of(piece.storage);
   const std::unique_lock<std::mutex> turn = file.turn();
   reads_.clear();  // The entries may belong to a read that failed.

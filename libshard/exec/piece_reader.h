@@ -42,8 +42,9 @@ class PieceReader {
   /// Reads `box` of `piece` into the parts of `boxes` inside it. `boxes` do not overlap. This is a single read if the
   /// box is one run in its storage and in the buffer, and `boxes` cover it. Otherwise each read fills at most
   /// `staging`, and its elements are scattered from there. \pre `box` is inside `piece`
+  /// \param is_final  nothing reads the boxes soon, so that the processor's caches need not have them
   void read(const Piece& piece, const Box& box, std::size_t element_bytes, std::span<const BufferBox> boxes,
-            std::span<std::byte> staging);
+            std::span<std::byte> staging, bool is_final = false);
   /// The elements of `wanted` in memory, if the piece contains them all in the order that the box needs. Otherwise
   /// null. If the result is not null, they count as read.
   const std::byte* find_in_memory(const Piece& piece, std::size_t element_bytes, const BufferBox& wanted);

@@ -230,17 +230,18 @@ TileLimits tile_limits(const PlanOptions& options) {
   const std::int64_t least = std::min(options.max_memory_bytes, 2 * kMiB);
   const std::int64_t share = std::max(options.max_memory_bytes / std::max(options.threads, 1), least);
   return {share - staging - kTilePadding, options.max_memory_bytes - staging - kTilePadding, staging,
-          std::max(options.threads, 1)};
+          std::max(options.threads, 1), options.line_tile_bytes};
 }
 
 Dims choose_tile(Arena& arena, const Unit& unit, std::span<const Piece> from, std::span<const Piece> to,
                  const TileLimits& limits) {
   const std::int64_t bytes = checked_numel(unit.shape) * element_bytes(unit.from);
-  if (bytes <= std::min(kMiB, limits.share_bytes)) return unit.shape;
+  const std::int64_t usual_bytes = unit.is_line ? limits.line_bytes : kMiB;
+  if (bytes <= std::min(usual_bytes, limits.share_bytes)) return unit.shape;
   TileSearch search(unit, from, to, limits.staging_bytes);
   // Calls fall at most in proportion to the tile's size. Therefore doubling ends at less than twice the size that
   // suffices, after at most log2 of the memory in MiB steps.
-  const std::int64_t first = std::min(std::max(kMiB, search.least_bytes()), limits.share_bytes);
+  const std::int64_t first = std::min(std::max(usual_bytes, search.least_bytes()), limits.share_bytes);
   const bool is_in_pieces = search.least_bytes() > 0 && search.least_bytes() <= limits.share_bytes;
   // All workers take part in decoding, so the limit is each worker's share.
   const std::int64_t full_bytes = is_in_pieces ? limits.share_bytes : limits.full_bytes;

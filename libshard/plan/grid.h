@@ -14,14 +14,16 @@ std::int64_t staging_bytes(std::int64_t max_memory_bytes, int threads);
 
 /// The limits on a tile's buffer.
 struct TileLimits {
-  std::int64_t share_bytes;    ///< Per tile, if every worker holds one.
-  std::int64_t full_bytes;     ///< Per tile, if only one worker holds one.
-  std::int64_t staging_bytes;  ///< The longest read of elements that must be permuted.
-  std::int64_t workers = 1;    ///< The number of workers that process tiles at once.
+  std::int64_t share_bytes;           ///< Per tile, if every worker holds one.
+  std::int64_t full_bytes;            ///< Per tile, if only one worker holds one.
+  std::int64_t staging_bytes;         ///< The longest read of elements that must be permuted.
+  std::int64_t workers = 1;           ///< The number of workers that process tiles at once.
+  std::int64_t line_bytes = 1 << 20;  ///< PlanOptions::line_tile_bytes.
 };
 TileLimits tile_limits(const PlanOptions& options);
 
-/// Chooses a tile of `unit` that needs few I/O calls: about 1 MiB if runs are long, or up to `full_bytes`.
+/// Chooses a tile of `unit` that needs few I/O calls: about 1 MiB (a line: `line_bytes`) if runs are long, or up to
+/// `full_bytes`.
 ///
 /// Candidates are slabs in the order of either side's strides. If the two orders differ, tiles with balanced sides are
 /// candidates too. A stream's tile contains whole source pieces, or slabs of one piece in its order if not even one
