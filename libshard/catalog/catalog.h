@@ -1,8 +1,8 @@
-/// \file Catalog: a checkpoint's metadata: the location of all stored data, and the logical tensor of each stored box.
+/// \file Catalog: a checkpoint's metadata, which locates all stored data and maps each stored box to a logical tensor.
 ///
 /// There are two levels. A StoredTensor is the tensor that a header or a pickle describes: dtype, shape and strides,
 /// over a Storage (a run of bytes of one file). A Chunk maps a box of a logical Tensor to a storage as a strided view.
-/// Most formats have one chunk per stored tensor; a fused or strided layout has several. Stored elements that no chunk
+/// Most formats have one chunk per stored tensor. A fused or strided layout has several. Stored elements that no chunk
 /// covers are padding.
 ///
 /// The same type describes a source (built by a reader) and a target (built by `make_target`, with offsets from a
@@ -126,7 +126,7 @@ struct Catalog {
   std::vector<Object> objects;  ///< Sorted by name, then rank.
   std::vector<StorageCopy> storage_copies;
   std::vector<Sharding> shardings;      ///< Without duplicates.
-  std::optional<RankFiles> rank_files;  ///< For per-rank files: the way in which they store sharded tensors.
+  std::optional<RankFiles> rank_files;  ///< How per-rank files store sharded tensors.
   std::vector<std::string> locations{"cpu"};
 
   std::map<std::string, std::string> metadata;  ///< For example safetensors' __metadata__.
@@ -173,8 +173,8 @@ Catalog source_catalog();
 /// against Storage::bytes. Tensors may not claim more than 1 GiB or 1032 times the bytes of the files. \pre files have
 /// their sizes
 ///
-/// Reports (kCorruption) of kind gap, overlap, out_of_bounds, shape_mismatch or bad_header, naming the tensor and the
-/// position: the first finding of each tensor, which is then `damaged`.
+/// Reports the first finding of each tensor, which is then `damaged`: kCorruption of kind gap, overlap, out_of_bounds,
+/// shape_mismatch or bad_header, naming the tensor and the position.
 /// \throws Error kUnsupported  coverage that cannot be decided, see check_coverage. Cost: n log n in tensors and
 ///   chunks. Threads: `threads` for many names.
 void validate_catalog(Catalog& catalog, Findings& findings = throwing_findings(), int threads = 1);

@@ -18,7 +18,7 @@ constexpr int kMaxLevels = 32;  // Nested straight cuts. A grid needs one level 
 constexpr std::size_t kMaxCornerDims = 6;
 
 /// The boxes to check: without empty ones, and each set of equal boxes once. Equal boxes are adjacent, because equal
-/// offsets are. It compares each box only with the first one at the same offsets: two boxes of different sizes with
+/// offsets are. Each box is compared only with the first one at its offsets, because two boxes of different sizes with
 /// equal offsets overlap, and are found later.
 std::vector<const Chunk*> distinct_boxes(std::span<const Chunk> chunks) {
   std::vector<const Chunk*> boxes;
@@ -51,7 +51,7 @@ Error gap(std::string_view tensor, Dims shape, std::span<const std::int64_t> ele
       .found(fmt::format("a gap at {}", to_string(element)));
 }
 
-/// The error for two overlapping boxes; it names the first two that contain the element.
+/// The error for two overlapping boxes. It names the first two that contain the element.
 Error overlap(std::string_view tensor, const std::vector<const Chunk*>& boxes, std::span<const std::int64_t> element) {
   std::vector<std::string> holders;
   for (const Chunk* box : boxes) {
@@ -92,8 +92,8 @@ struct Corner {
 /// once if and only if the corners at each point add up to those of the region itself: +1 at its begin, 0 elsewhere
 /// inside. Cost: 2^d corners per box for d dimensions in `cut`, and n log n to sort them.
 ///
-/// `cut` has the dimensions in which a box is smaller than the region. \pre
-/// `cut` has at most 31 dimensions
+/// `cut` has the dimensions in which a box is smaller than the region.
+/// \pre `cut` has at most 31 dimensions
 class CornerSum {
  public:
   CornerSum(const Region& region, std::span<const Chunk* const> boxes, const std::vector<int>& cut)
@@ -169,7 +169,8 @@ class RegionCheck {
   }
 
  private:
-  /// Straight cuts first: they divide a grid, the usual case, in O(n log n) per level, and need no corners.
+  /// Tries straight cuts first, because they divide a grid, the usual case, in O(n log n) per level, and need no
+  /// corners.
   void check(std::span<const Chunk*> boxes, int level) {
     if (level < kMaxLevels) {
       for (int d = 0; d < dims(); ++d) {

@@ -23,7 +23,7 @@
 namespace shard {
 
 /// Checks that the non-empty boxes of `chunks`, equal ones counted once, cover `shape` exactly.
-/// \pre every box lies inside `shape` (empty ones may lie past the end); `chunks` are sorted by offsets.
+/// \pre every box is inside `shape` (empty ones may be past the end); `chunks` are sorted by offsets.
 /// Reports the first element (in row-major order) that is not covered once: kCorruption of kind gap or overlap, naming
 /// `tensor` and the element.
 /// \returns whether nothing was reported.

@@ -2,7 +2,7 @@
 ///
 /// A value contains plain data. Classes outside the list and tensors inside objects are opaque in it, so most writers
 /// refuse it. A format that preserves every object when it is rewritten to itself stores the original content here. The
-/// content is inert: it is copied, never resolved or executed.
+/// content is copied, and never resolved or executed.
 #pragma once
 
 #include <cstddef>

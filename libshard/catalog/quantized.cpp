@@ -408,7 +408,7 @@ class Finder {
     return packs || drafts_.find(names_[index].module)->proves ? Role::kWeight : Role::kOther;
   }
 
-  /// Whether the name is proof of a quantized module, although the weight's dtype is none that packs numbers.
+  /// Whether the name is proof of a quantized module, although the weight's dtype does not pack numbers.
   static bool only_tools_write(const QuantizedName& name) {
     if (name.known == nullptr) return false;
     const std::uint8_t marks = name.known->marks;

@@ -93,7 +93,7 @@ struct QuantizationScheme {
   bool divides = false;     ///< GPTQModel's float8: codes are divided by their scales.
   bool has_powers = false;  ///< DeepSeek's `scale_fmt` "ue8m0": each scale is a power of two, in any dtype.
 
-  /// Whether it may be the scheme of codes with `width` bits: it states that number, or none.
+  /// Whether codes with `width` bits may have this scheme, because it states that number or none.
   bool allows_bits(std::int64_t width) const { return bits.value_or(width) == width; }
 
   friend bool operator==(const QuantizationScheme&, const QuantizationScheme&) = default;
@@ -108,7 +108,7 @@ struct QuantizationFacts {
   /// Modules that stay plain: names, or regular expressions after "re:". The first kMostIgnored.
   std::vector<std::string> ignored{};
   bool transforms_inputs =
-      false;  ///< A model multiplies inputs or outputs of modules by matrices; the weights undo it.
+      false;  ///< A model multiplies inputs or outputs of modules by matrices. The weights undo it.
 
   static constexpr std::size_t kMostSchemes = 64, kMostIgnored = 1 << 16;
   void add(QuantizationScheme scheme);

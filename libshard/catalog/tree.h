@@ -1,8 +1,8 @@
 /// \file The container tree of a checkpoint: visiting its leaves, pruning it to a selection, rebuilding it from paths.
 ///
-/// A tree may be a DAG and, in a hostile file, a cycle (see value.h): every walk is limited to kMaxValueDepth and ends
-/// with Error kCorruption beyond it. A shared node is visited under each of its names. Every reader calls visit_leaves
-/// first, which charges them to the source's budget, so that later walks over the same tree are bounded too.
+/// A tree may be a DAG and, in a hostile file, a cycle (see value.h). So every walk is limited to kMaxValueDepth and
+/// ends with Error kCorruption beyond it. A shared node is visited under each of its names. Every reader calls
+/// visit_leaves first, which charges them to the source's budget, so later walks over the same tree are bounded.
 #pragma once
 
 #include <cstdint>

@@ -9,7 +9,7 @@
 ///     zero12        as given  1        alignment x parts    with the last tensor; see stores_tail
 ///     zero3         as given  1        parts                with each tensor
 ///     fsdp1         as given  `align`  parts                with the last tensor
-///     mcore         reversed  64       lcm(parts, 128)      with the tensor that fills it, or as `ends` says
+///     mcore         reversed  64       lcm(parts, 128)      with the tensor that fills it, or by `ends`
 ///     mcore_saved   reversed  64       1                    with the last tensor (distrib_optim.pt, joined over parts)
 ///
 /// Source: stage_1_and_2.py and stage3.py of DeepSpeed 0.18.2, torch/distributed/fsdp/_flat_param.py of PyTorch 2.11,

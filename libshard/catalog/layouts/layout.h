@@ -85,7 +85,8 @@ struct RankPiece {
 ///   than 2^20 boxes.
 std::vector<RankPiece> place(std::span<const std::int64_t> shape, std::span<const MeshAxis> mesh,
                              std::span<const Placement> placements, std::span<const std::size_t> order = {});
-/// The piece of one rank, without those of the others. Its boxes alone may reach the limit. \pre `rank` is on the mesh
+/// The piece of one rank, without those of the others. Only its own boxes count towards the limit. \pre `rank` is on
+/// the mesh
 /// \throws  as place. Cost: independent of the number of ranks.
 RankPiece place_rank(std::span<const std::int64_t> shape, std::span<const MeshAxis> mesh,
                      std::span<const Placement> placements, std::int64_t rank);

@@ -3,7 +3,7 @@
 /// Method: Zomorodian and Edelsbrunner, "Fast software for box intersections" (2000); here it stops at the first pair.
 /// Two intervals intersect if and only if one of them contains the begin of the other. So for each dimension a tree
 /// over the begins splits the boxes. An interval that covers all begins below a node intersects them in that dimension,
-/// and only the remaining dimensions are compared; one that covers some of them descends. The last dimension is a
+/// and only the remaining dimensions are compared. One that covers some of them descends. The last dimension is a
 /// sweep. The tensor's shape may be unknown; coverage.h checks boxes of a known shape.
 #pragma once
 

@@ -14,8 +14,8 @@ namespace shard {
 ///
 /// The globs form a tree of steps (a character, a class, a star) in which equal beginnings are shared. One pass over a
 /// name tracks the nodes that its characters so far can reach. So n globs that begin with the same or with different
-/// literals cost little more per name than a single glob. Cost of a match: O(|name|) times those nodes, which are at
-/// most as many as the globs have characters. Threads: safe once all globs are added.
+/// literals cost little more per name than a single glob. Cost of a match: O(|name|) times those nodes, whose number is
+/// at most that of the globs' characters. Threads: safe once all globs are added.
 class GlobSet {
  public:
   GlobSet() = default;

@@ -1,6 +1,5 @@
 /// \file RE2 patterns of users and of documents. Many of them are matched against a text in few passes, and their cost
-///   has limits. Inside libshard/catalog, libshard/compute, libshard/map and
-///   formats/deepspeed only.
+///   has limits. Inside libshard/catalog, libshard/compute, libshard/map and formats/deepspeed only.
 #pragma once
 
 #include <re2/re2.h>

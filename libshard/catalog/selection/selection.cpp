@@ -218,7 +218,7 @@ std::string_view words_like(std::string_view like, std::string_view text) {
 }
 
 /// The path of a new name: the old parts with which the name still begins and ends. Between them, each old container
-/// becomes one of as many words, and the rest is one key. A list gets no key: it is part of the name then.
+/// becomes one of as many words, and the rest is one key. A list gets no key, so it becomes part of the name.
 Path Renaming::path_after(const NamedPath& old, std::string_view name) const {
   if (!nested_) return {};
   std::vector<PathPart> before(old.path.begin(), old.path.end()), after;
@@ -287,8 +287,8 @@ void Renaming::check_used() const {
 bool is_damaged(const Tensor& tensor) { return tensor.damaged; }
 bool is_damaged(const Object&) { return false; }
 
-/// Adjacent entries with equal names are allowed if they had one name before: then rank or path distinguishes them.
-/// Damaged tensors are not written, so their names do not matter.
+/// Adjacent entries with equal names are allowed if they had one name before, because rank or path then distinguishes
+/// them. Damaged tensors are not written, so their names do not matter.
 template <class Entry, class Of>
 void check_names(const std::vector<Entry>& entries, const std::vector<Of>& source, const char* what) {
   const Entry* last = nullptr;

@@ -5,7 +5,7 @@
 
 namespace shard {
 
-/// The capabilities of a format; each format defines one constant.
+/// Each format defines one constant.
 struct FormatTraits {
   std::string_view name;
   bool pieces = false;                   ///< Can store boxes of tensors, not only whole tensors.

@@ -174,7 +174,7 @@ std::vector<std::uint32_t> greedy(std::int64_t limit, std::span<const std::int64
 /// \throws Error kInvalidArgument  less than one shard or byte.
 ///
 /// ShardsLayout: contiguous runs balanced by bytes; as many files as shards if there are enough units. SizeLayout:
-/// greedy, as in huggingface_hub's split_state_dict_into_shards_factory: a unit that is larger than the limit gets a
+/// greedy, as in huggingface_hub's split_state_dict_into_shards_factory. A unit that is larger than the limit gets a
 /// separate file, and does not close the current one.
 std::vector<std::uint32_t> assign_files(const Layout& layout, std::span<const std::int64_t> bytes) {
   if (const auto* shards = std::get_if<ShardsLayout>(&layout)) return balanced(shards->shards, bytes);
@@ -270,8 +270,8 @@ class WholeAdder {
 /// keeps storage and strides: its storage becomes the union of the spans that the selected views use, listed in
 /// `storage_copies`. With `traits.aliases`, aliases that are cast alike stay aliases, with or without `sharing`;
 /// aliases with different casts become separate tensors, with a warning. Otherwise every name is stored in full and
-/// row-major. Tensors that share a storage go to one file. \pre the layout does not shard tensors \throws Error
-/// kInvalidArgument several files for a format of one; as assign_files.
+/// row-major. Tensors that share a storage go to one file. \pre the layout does not shard tensors
+/// \throws Error kInvalidArgument  several files for a format of one; as assign_files.
 void add_whole_tensors(TargetDraft& draft, const Layout& layout) {
   draft.target.warnings = draft.sharing.warnings(false);
   const std::vector<std::uint32_t> files = files_of_tensors(draft, layout);

@@ -39,8 +39,8 @@ RankPiece whole_piece(Dims shape, std::int64_t rank) {
   return piece;
 }
 
-/// Converts the chunks of a checkpoint to pieces. Equal boxes are adjacent in the order of chunks, so a piece with the
-/// offsets of the one before it is a replica: validated chunks with equal offsets are equal boxes.
+/// Converts the chunks of a checkpoint to pieces. A piece with the offsets of the one before it is a replica, because
+/// validated chunks with equal offsets are equal boxes and are adjacent.
 std::vector<RankPiece> pieces_of_chunks(const Catalog& catalog, const Tensor& tensor) {
   std::vector<RankPiece> pieces;
   for (const Chunk& chunk : catalog.chunks_of(tensor)) {
@@ -123,7 +123,7 @@ std::vector<RankPiece> place(Dims shape, const Sharding& words) {
   const Sharding known{words.mesh, {}, resolved(words.placements, shape.size())};
   std::vector<RankPiece> pieces = place(shape, known.mesh, known.placements);
   if (words.ranks.empty()) return pieces;
-  // Ranks need not be in the order of coordinates. Of the ranks with the same data, the lowest one is the original.
+  // Ranks need not be in the order of coordinates. The lowest of the ranks with the same data is the original.
   const std::vector<std::size_t> first = first_replicas(known);
   std::vector<std::int64_t> lowest(pieces.size(), kMaxRanks);
   for (std::size_t i = 0; i < pieces.size(); ++i) {
@@ -139,7 +139,7 @@ std::vector<RankPiece> place(Dims shape, const Sharding& words) {
 }
 
 /// The dimension that torch.chunk would have to split into `ranks` pieces, one per rank in order, to produce these
-/// chunks; -1 if there is none. Pieces without elements may be missing. torch.chunk makes parts of ceil(n / ranks); the
+/// chunks; -1 if there is none. Pieces without elements may be missing. torch.chunk makes parts of ceil(n / ranks). The
 /// first chunk determines the dimension, and every other one must then be at rank * step.
 int chunked_dim(const Catalog& catalog, const Tensor& tensor, std::int64_t ranks) {
   const std::span<const Chunk> chunks = catalog.chunks_of(tensor);
@@ -317,7 +317,7 @@ class PieceRule {
   }
 
   /// The pieces as in the followed checkpoint. If every rank has a file, or joins its boxes, its sharding is needed in
-  /// addition to its boxes: it shows which ranks store nothing, and how boxes are joined.
+  /// addition to its boxes, because it shows which ranks store nothing, and how boxes are joined.
   const TensorPieces& followed(const Catalog& catalog, const Tensor& tensor) {
     current_.sharding = words_of(catalog, tensor);
     const bool by_words = current_.sharding != kNoIndex && (traits_.keeps_empty || !traits_.single_box_items);

@@ -88,8 +88,8 @@ struct TargetDraft {
 };
 
 /// Adds the selected tensors in pieces, each row-major in a separate storage, with its rank in StoredTensor::rank. With
-/// `traits.aliases`, aliases with equal pieces share storages; all other sharing ends, with a
-/// warning. A tensor without elements that no rank would store goes to rank 0. Sets shardings and world_size.
+/// `traits.aliases`, aliases with equal pieces share storages. All other sharing ends, with a warning. A tensor without
+/// elements that no rank would store goes to rank 0. Sets shardings and world_size.
 ///
 /// Shardings describe in placements what the chunks describe in boxes, if placements can express it. For RanksLayout
 /// (one axis without a name) and MeshLayout, they are the layout's, with negative and missing dimensions resolved. For
