@@ -323,7 +323,7 @@ void pass(Wire& wire, Passed<Wire, ValueDifference>& values) {
 
 }  // namespace
 
-/// Two objects with equal values may be stored with different datatypes, which only formats with stored forms can tell.
+/// Two objects with equal values may be stored with different datatypes. Only formats with stored forms record them.
 bool differ_in_form(const Catalog& a, const Catalog& b, const Value* in_a, const Value* in_b) {
   if (a.originals == nullptr || b.originals == nullptr || a.originals->format != b.originals->format) return false;
   const StoredObject *stored_a = a.originals->stored_as(in_a), *stored_b = b.originals->stored_as(in_b);

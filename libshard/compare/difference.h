@@ -117,8 +117,8 @@ bool differ_in_form(const Catalog& a, const Catalog& b, const Value* in_a, const
 /// are still to be compared. \pre the readers have loaded their objects if the selections contain any
 Difference compare_entries(const ComparedSide& a, const ComparedSide& b);
 
-/// Compares the elements of the pairs in `found.values`. It does one rank's part of the work: each rank of a group has
-/// one over the same sources.
+/// Compares the elements of the pairs in `found.values`. Each rank of a group has one over the same sources, which does
+/// this rank's part of the work.
 class ValuePass {
  public:
   /// Collective.

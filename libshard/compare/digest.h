@@ -18,7 +18,7 @@
 namespace shard {
 
 /// Hashes the elements of each selected tensor: row-major, packed, little-endian, in the dtype that the selection
-/// converts them to. It does one rank's part of the work: each rank of a group has one over the same source.
+/// converts them to. Each rank of a group has one over the same source, which does this rank's part of the work.
 class DigestPass {
  public:
   /// Collective.
@@ -29,7 +29,7 @@ class DigestPass {
   /// Reads and hashes this rank's share. Runs as the work of a collective step.
   /// \throws Error  a file cannot be read or is damaged
   void read(const std::stop_token& stop);
-  /// The digests in the order of the selection. Collective: rank 0 receives the digests of all tensors; other ranks
+  /// The digests in the order of the selection. Collective: rank 0 receives the digests of all tensors. Other ranks
   /// keep those of their own share. \pre read() has finished
   std::vector<std::string> finish();
 

@@ -36,7 +36,7 @@ bool EqualTensors::are_equal(const SelectedTensor& a, const SelectedTensor& b) {
 bool EqualTensors::may_be_equal(const SelectedTensor& a, const SelectedTensor& b) {
   const Known known = compare_entries(reader_.catalog(), a, b);
   if (known != Known::kOpen) return known == Known::kEqual;
-  const std::string first = first_block(a);  // Copied: the next call may move the string.
+  const std::string first = first_block(a);  // A copy, because the next call may move the string.
   if (first != first_block(b)) return false;
   const std::string all = whole(a);
   return all == whole(b);

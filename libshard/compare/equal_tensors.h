@@ -22,7 +22,7 @@ class EqualTensors {
   /// Compares two tensors exactly. Cost: reads both up to the first block that differs.
   bool are_equal(const SelectedTensor& a, const SelectedTensor& b);
 
-  /// Compares prints of two tensors: false means that they differ. Cost: regardless of the number of pairs, each
+  /// Compares prints of two tensors. If the result is false, they differ. Cost: regardless of the number of pairs, each
   /// tensor's first block is read once. A whole tensor is read again if another begins with the same block.
   bool may_be_equal(const SelectedTensor& a, const SelectedTensor& b);
 

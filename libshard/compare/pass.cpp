@@ -29,9 +29,8 @@ void check_same_tensors(Group& group, std::span<const std::int64_t> bytes) {
 std::pair<std::size_t, std::size_t> own_share(Group& group, std::span<const std::int64_t> bytes) {
   const std::int64_t rank = group.rank(), ranks = group.size();
   std::int64_t total = 0;
-  for (const std::int64_t each : bytes)
-    total += each + 1;  // Each tensor counts one byte more, so that empty tensors
-                        // are divided as well.
+  // Each tensor counts one byte more, so that empty tensors are divided as well.
+  for (const std::int64_t each : bytes) total += each + 1;
   if (ranks > 1) check_same_tensors(group, bytes);
   const auto begin_of = [&](std::int64_t part) {
     const std::int64_t wanted = begin_of_share(total, part, ranks);
