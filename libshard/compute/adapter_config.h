@@ -22,7 +22,7 @@ struct AdapterConfig {
   bool has_biases = false;         ///< Biases were trained too. Those in the adapter replace the base model's.
   bool is_fan_in_fan_out = false;  ///< Weights are stored as [in, out].
   bool has_no_head = false;        ///< It states a task or class of a model that has no head of words.
-  /// The alpha of each target: of the first key of `alpha_pattern` that matches, or else `lora_alpha`.
+  /// The alpha of each target: that of the first matching key of `alpha_pattern`, or else `lora_alpha`.
   std::shared_ptr<const AdapterAlphas> alphas;
   HashMap<std::string, double> scales;       ///< By module, if PEFT did not write the adapter; `alphas` is null.
   HashSet<std::string> parameters;           ///< `target_parameters`: names of parameters, or their ends after a dot.
@@ -37,7 +37,7 @@ struct AdapterConfig {
 
 /// Parses the text of an adapter_config.json. \param file  its name in errors
 /// \throws Error kCorruption  malformed; no `lora_alpha`. kUnsupported  an adapter that is not LoRA, or a form of LoRA
-///   that changes more than weights, changes the base model, or has other formulas: by the name of its key
+///   that changes more than weights, changes the base model, or has different formulas; the message names its key
 AdapterConfig parse_adapter_config(std::string_view text, const std::string& file);
 
 }  // namespace shard

@@ -165,8 +165,8 @@ bool is_packed_down(const Formula& formula) {
   return codes != nullptr && codes->codes.packing == Packing::kDownColumn;
 }
 
-/// The boxes of the tensor that the operand's chunks provide: an element of the operand has as many elements of the
-/// tensor in each dimension as the sizes imply. One whole box if they do not imply a number.
+/// The boxes of the tensor that the operand's chunks provide. The two shapes imply how many elements of the tensor
+/// belong to an element of the operand in each dimension. One whole box if they do not.
 ComputedParts parts_of(const Formula& formula, const Catalog& inner, const Tensor& operand) {
   const std::size_t dims = formula.shape.size();
   const ComputedParts whole{{{std::vector<std::int64_t>(dims), formula.shape}}, false};

@@ -21,7 +21,7 @@ namespace shard {
 class ComputedReader final : public Reader {
  public:
   /// The tensors of the first reader that are not dropped, as they are, and those of the formulas. The files of the
-  /// other readers follow those of the first; one that lists no files reads those of the reader before it. Objects are
+  /// other readers follow those of the first. One that lists no files reads those of the reader before it. Objects are
   /// those of the first, in its container tree if each tensor has its name there.
   /// \pre there is a reader
   /// \throws Error kCorruption  a name occurs twice; the computed tensors are out of proportion to the files

@@ -172,7 +172,7 @@ class ModuleFormula : private FormulaDraft {
     if (!is_plain || !part.starts_with('_') || !part.ends_with("_qdata") || are_exponents(scale())) {
       throw unsupported("this form has no formula");
     }
-    // Int4Tensor has bytes, too, but its scales are transposed.
+    // Int4Tensor also has bytes, but its scales are transposed.
     if (parts.zeros != kNone && is_float(at(parts.zeros).dtype)) {
       throw unsupported("its zero points are not integers, so a byte has two codes");
     }

@@ -11,7 +11,7 @@ namespace shard {
 
 namespace {
 
-/// Calls `visit` for each leaf; the first is that of the codes. `Codes` is a ScaledCodes, const or not.
+/// Calls `visit` for each leaf. The first is that of the codes. `Codes` is a ScaledCodes, const or not.
 template <class Codes, class Visit>
 void visit_leaves(Codes& codes, const Visit& visit) {
   const auto visit_one = [&](auto& leaf) {

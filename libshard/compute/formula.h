@@ -5,7 +5,7 @@
 /// reading a range of the result reads a range of each operand. `Formula::strides` maps the tensor's indices onto these
 /// numbers. A transposed form therefore costs a stride and no copy.
 ///
-/// Arithmetic is in float32, each operation rounded once, in the order that the fields' comments state; the sums of a
+/// Arithmetic is in float32, each operation rounded once, in the order that the fields' comments state. The sums of a
 /// LowRankProduct consist of fused multiply-adds. The result is rounded once to the tensor's dtype.
 #pragma once
 
@@ -68,7 +68,7 @@ enum class CodeKind : std::uint8_t {
 /// The dtype of 8-bit floating-point codes in a tensor of that dtype: words of 32 bits contain float8_e4m3fn.
 constexpr DType float8_of(DType stored) { return stored == DType::kUint32 ? DType::kFloat8E4m3fn : stored; }
 
-/// A matrix of numbers, each for a block of codes: the scales of slice s are the s-th of `slices` matrices with
+/// A matrix of numbers, each for a block of codes. The scales of slice s are the s-th of `slices` matrices with
 /// ceil(rows / block_rows) x ceil(columns / block_columns) entries.
 struct BlockGrid {
   std::int64_t block_rows = 1, block_columns = 1;
@@ -78,7 +78,7 @@ struct BlockGrid {
 struct BlockScales {
   Leaf tensor;
   BlockGrid grid;
-  bool are_exponents = false;  ///< Bytes e that stand for 2^(e - 127). 255 is NaN, which is refused.
+  bool are_exponents = false;  ///< Bytes e that mean 2^(e - 127). 255 is NaN, which is refused.
   bool are_powers = false;     ///< Numbers that are powers of two.
   bool are_float8 = false;     ///< Bytes of float8_e4m3fn, with any dtype of the tensor.
   /// Scales that are codes themselves: entry c of `book` times absmax number i / `group` plus `offset`, as bitsandbytes
@@ -100,8 +100,8 @@ struct BlockScales {
 /// Numbers on the grid of the scales that are subtracted from the codes' numbers.
 struct ZeroPoints {
   PackedCodes codes;
-  /// 1 was subtracted before they were stored, from all codes of a word at once: a borrow went to the next code of the
-  /// word. Codes that may extend over two words have none.
+  /// 1 was subtracted before they were stored, from all codes of a word at once, so that a borrow went to the next code
+  /// of the word. Codes that may extend over two words have none.
   bool are_less_one = false;
   friend bool operator==(const ZeroPoints&, const ZeroPoints&) = default;
 };

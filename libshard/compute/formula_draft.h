@@ -69,7 +69,7 @@ struct FormulaDraft {
   Error wrong(std::uint32_t tensor, std::string_view what) const;
   /// kUnsupported: the module has no formula.
   Error unsupported(std::string_view what) const;
-  /// \param reason  empty: none
+  /// \throws Error kUnsupported  `reason`, unless it is empty
   void refuse_if(const std::string& reason) const;
   /// \param what  the tensor and a verb for the message: "its scales are"
   /// \throws Error kCorruption  there is no such tensor
@@ -78,7 +78,8 @@ struct FormulaDraft {
   void check_count(std::uint32_t tensor, std::int64_t wanted) const;
   /// The same, and that its rows have `columns` numbers.
   void check_matrix(std::uint32_t tensor, std::int64_t rows, std::int64_t columns) const;
-  /// The numbers of a small tensor of integers, none of which is negative.
+  /// The numbers of a small tensor of integers.
+  /// \throws Error kCorruption  a different dtype, or a negative number; as ReadSmall
   std::vector<std::int64_t> numbers_of(std::uint32_t tensor) const;
   bool is_all_zero(std::uint32_t tensor) const;
 
@@ -87,6 +88,7 @@ struct FormulaDraft {
   /// Sets blocks of 1 x `columns`.
   void set_row_groups(std::int64_t columns);
   /// Sets the second level of scales: one number, or one per slice. `divides`: scales are divided by it.
+  /// \throws Error kCorruption  it is missing, or has a different number of elements
   void set_second(bool divides);
   /// Exchanges the last two dimensions of the result.
   void transpose();

@@ -264,7 +264,7 @@ MergedAdapter Merging::add_adapter(std::uint32_t adapter) {
 }
 
 /// The forms of matrices as the sizes of their pairs show them. Those of square matrices follow from other matrices of
-/// the same name, or else of the adapter: PEFT's flag `fan_in_fan_out` is that of the last module it changed.
+/// the same name, or else of the adapter, because PEFT's flag `fan_in_fan_out` is that of the last module it changed.
 class MatrixForms {
  public:
   /// Whether sizes cannot show the form, because the product is a square matrix.

@@ -10,7 +10,7 @@
 
 namespace shard {
 
-/// The changed weights of `base`, which are dropped. Reader 0 has the catalog `base`; the adapters follow, after
+/// The changed weights of `base`, which are dropped. Reader 0 has the catalog `base`. The adapters follow, after
 /// `unrounded` as reader 1 if it is not null. \param only_unrounded  reader 0 is not read, because its catalog differs
 /// \param counts  as for merge_adapters  \throws Error  as merge_adapters
 Computation merged_weights(const Catalog& base, const std::vector<Adapter>& adapters, const UnroundedReader* unrounded,

@@ -3,7 +3,7 @@
 ///
 /// A code comes back if its number is the one nearest to the weight divided by the stored scale. So all codes of a
 /// correct dequantization do. A scale comes back if its block fills the range of codes, as it does if the scale was
-/// computed from the block's weights: the largest weight has the largest code (for integers with zero points, the
+/// computed from the block's weights. The largest weight then has the largest code (for integers with zero points, the
 /// smallest and the largest weight have the first and the last code). A scale that is a power of two comes back if the
 /// largest code in its block is more than half of the range, no matter how its exponent was rounded. Blocks of zeros do
 /// not determine their scales, so they are not counted. For a model that was trained quantized, all scales come back.

@@ -33,8 +33,8 @@ void store_one(std::byte* to, float number, Bfloat16 /*type*/) {
   std::memcpy(to, &bits, sizeof bits);
 }
 
-/// The use of the elements of a part: they are stored, or added with a weight to numbers. All are of one type,
-/// float or Bfloat16.
+/// The use of the elements of a part. They are stored, or added with a weight to numbers. All are of one type, float or
+/// Bfloat16.
 template <class Number>
 struct ProductTarget {
   float weight;

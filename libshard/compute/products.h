@@ -1,9 +1,9 @@
 /// \file
-/// Products of two matrices, of which the inner dimension is short: the inner loops of adapters. Pure functions over
+/// Products of two matrices with a short inner dimension, as the inner loops of adapters need them. Pure functions over
 /// spans. Inside libshard/compute only.
 ///
 /// An element is the sum of left * right over the inner dimension, in order, and each step is a fused multiply-add
-/// (std::fma, rounded once) on every processor. Most have an instruction for it; others emulate it exactly and slowly.
+/// (std::fma, rounded once) on every processor. Most have an instruction for it. Others emulate it exactly and slowly.
 #pragma once
 
 #include <cstddef>

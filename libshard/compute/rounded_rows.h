@@ -3,7 +3,7 @@
 /// libshard/compute only.
 ///
 /// Results for codes are equal to those of unpack.h followed by a conversion. The loops take a third of the time,
-/// because they store no float32: a block of 4-bit codes has only 16 products, which are rounded once and then looked
+/// because they store no float32. A block of 4-bit codes has only 16 products, which are rounded once and then looked
 /// up for 16 codes at a time.
 ///
 /// They are compiled for any CPU and for AVX2, with equal results.
@@ -21,7 +21,7 @@ namespace shard {
 struct RowScales {
   std::int64_t block = 1;         ///< Columns with one scale.
   std::span<const float> scales;  ///< From the block of the first code on.
-  std::span<const float> zeros;   ///< The same; empty: nothing is subtracted.
+  std::span<const float> zeros;   ///< One per scale. Empty if there are none.
   float factor = 1;
   bool through_float16 = false;  ///< Rounds to float16 first.
 };

@@ -58,8 +58,8 @@ const AllowedForms* find_word(std::span<const AllowedForms> all, std::string_vie
 
 bool allows(const AllowedForms& allowed, QuantizedForm form) { return (allowed.forms & bits_of(form)) != 0; }
 
-/// True if one of the formats allows the form, or one of them is unknown. "mixed-precision" is not in the list: the
-/// groups then have formats of their own.
+/// True if one of the formats allows the form, or one of them is unknown. "mixed-precision" is not in the list, because
+/// the groups then have separate formats.
 bool formats_allow(const std::set<std::string_view>& formats, QuantizedForm form) {
   if (formats.empty()) return true;
   return std::ranges::any_of(formats, [&](std::string_view word) {

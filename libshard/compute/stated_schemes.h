@@ -25,13 +25,12 @@ class StatedSchemes {
   /// A stated format that is none of that method's, for people; empty if there is none.
   std::string unknown_format(std::string_view method) const;
   /// True if the list `ignore` names the module: by its name, or by an RE2 pattern after "re:", which must match the
-  /// beginning of the name. Cost: linear in the name. \throws Error kUnsupported  the patterns are too
-  /// slow
+  /// beginning of the name. Cost: linear in the name. \throws Error kUnsupported  the patterns are too slow
   bool ignores(std::string_view module) const;
   /// The reason why the module contradicts the configuration, for people; empty if it does not. \param codes  the
   ///   module's formula
   std::string contradiction(const QuantizedModule& module, const ScaledCodes& codes) const;
-  /// The bits that all schemes with as many groups of columns state. 0: none, or several.
+  /// The bits that all schemes with this number of groups state. 0: none, or several.
   int bits_of_groups(std::int64_t columns, std::int64_t group_columns) const;
   /// The stated size that gives this number of groups of `all` codes, of which the last one may be short; otherwise
   /// that of equal groups. 0: neither, or several sizes.

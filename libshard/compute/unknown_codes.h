@@ -19,8 +19,8 @@ bool is_number_of_codes(QuantizedRole role);
 bool is_stated_plain(const Catalog& catalog, const QuantizedPart& part, const QuantizedModule& module,
                      const StatedSchemes& stated);
 
-/// StatedSchemes::unknown_form if no module has both a weight and scales: then their tensors are probably those of that
-/// form. Otherwise empty. Cost: linear in the modules.
+/// StatedSchemes::unknown_form if no module has both a weight and scales, because their tensors are then probably those
+/// of that form. Otherwise empty. Cost: linear in the modules.
 std::string unknown_form_of_all(const QuantizedPart& part, const StatedSchemes& stated);
 
 /// kUnsupported: weights of that form cannot be computed. \param name  of the module or the tensor
@@ -36,8 +36,8 @@ Error incomplete_module(const Catalog& catalog, const QuantizedPart& part, const
 /// dimensions count. \throws Error kUnsupported  there are some
 void refuse_unknown_codes(const Catalog& catalog, const QuantizedPart& part, const StatedSchemes& stated);
 
-/// For a weight with exponents in the form of MXFP4: the reason why it is of another kind, for people; empty if it is
-/// MXFP4.
+/// For a weight with exponents in the form of MXFP4: the reason why it is of a different kind, for people; empty if it
+/// is MXFP4.
 std::string other_kind_of_mx(const Tensor& weight, const Tensor& scale, std::span<const QuantizationScheme> schemes);
 
 /// For a weight of AWQ: the reason why it has a version or bits without a formula, for people; empty if it is gemm with

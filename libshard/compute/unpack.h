@@ -31,7 +31,7 @@ void unpack_bits(std::span<const std::byte> bits, std::int64_t first, int width,
                  std::span<float> out);
 /// The numbers of codes that are E4M3 (float8_e4m3fn): as unpack_bits with 8 bits, without a table.
 void unpack_e4m3(std::span<const std::byte> codes, std::span<float> out);
-/// The same for AWQ's 32-bit words of 8 codes. \pre `bits` consists of whole words
+/// Does the same as unpack_bits for AWQ's 32-bit words of 8 codes. \pre `bits` consists of whole words
 void unpack_awq(std::span<const std::byte> bits, std::int64_t first, const CodeTable& table, std::span<float> out);
 /// The codes of one row, if each column is packed into 32-bit words: the bits of each word of `low` from `shift` on,
 /// and if they continue, the first bits of each word of `high`. The number of a code is the code itself. \pre `low`,
@@ -39,15 +39,15 @@ void unpack_awq(std::span<const std::byte> bits, std::int64_t first, const CodeT
 void unpack_column(std::span<const std::byte> low, std::span<const std::byte> high, int shift, int width,
                    std::span<float> out);
 
-/// Sets the groups of rows or columns, from number `first` on, whose index was never filled in: they are in groups of
-/// `size` in their order.
+/// Sets the groups of rows or columns, from number `first` on, whose index was never filled in. Each run of `size` of
+/// them is one group.
 void fill_groups(std::span<std::int32_t> index, std::int64_t first, std::int64_t size);
 
 /// values[i] = (values[i] - zeros[(first + i) / block]) * scales[(first + i) / block]. `scales` and `zeros` begin with
 /// the entry for `first`. Empty `zeros`: nothing is subtracted.
 void apply_blocks(std::span<float> values, std::int64_t first, std::int64_t block, std::span<const float> scales,
                   std::span<const float> zeros);
-/// The same with an entry's index for each value.
+/// Does the same with an entry's index for each value.
 void apply_indexed(std::span<float> values, std::span<const std::int32_t> index, std::span<const float> scales,
                    std::span<const float> zeros);
 /// values[i] += numbers[(first + i) / block]. `numbers` begins with the entry for `first`.

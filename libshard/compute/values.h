@@ -40,8 +40,7 @@ class Values {
   /// Passes elements [begin, end) to `each`, a few at a time, row by row or a few rows together. The elements of a row
   /// come in order. \pre they are within the range that was taken last
   virtual void compute_range(std::int64_t begin, std::int64_t end, const TakeElements& each);
-  /// Adds weight * element to the numbers in `sums`. \pre as compute; a row has at most kBlock
-  /// elements
+  /// Adds weight * element to the numbers in `sums`. \pre as compute; a row has at most kBlock elements
   virtual void add_to(const RowRange& range, float weight, std::span<float> sums);
   /// Fills `sums` with the sums of `numbers` and weight * element, all in bfloat16 and with rows range.stride numbers
   /// apart, if this is faster than to compute them in float32 and to round them. Results are the same. Alignment: any.
