@@ -74,7 +74,7 @@ class Arena {
     return {data, n};
   }
   std::string_view copy(std::string_view text);
-  /// Adjacent calls with equal values share memory: a run of tensors of one shape costs one copy.
+  /// Adjacent calls with equal values share memory, so a run of tensors of one shape costs one copy.
   Dims dims(std::span<const std::int64_t> values);
   Dims zeros(int n);
   /// Keeps `owner` alive as long as the arena, so that views into it may be stored.

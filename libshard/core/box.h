@@ -23,7 +23,7 @@ struct Box {
 
   Box() = default;
   Box(std::span<const std::int64_t> offsets, std::span<const std::int64_t> sizes);
-  std::int64_t numel() const;  ///< 1 for no dimensions; the sizes were checked before.
+  std::int64_t numel() const;  ///< 1 for no dimensions. The sizes were checked before.
   bool empty() const { return numel() == 0; }
   /// The meaningful entries. The box must outlive the results.
   std::span<const std::int64_t> offsets() const { return std::span(offset).first(static_cast<std::size_t>(dims)); }

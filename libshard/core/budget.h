@@ -66,12 +66,12 @@ inline constexpr std::int64_t kBudgetFloor = 16 << 20;
 inline constexpr std::int64_t kBudgetPerByte = 112, kSmallBytes = 3 << 20;
 /// The allowance for each further byte. Larger metadata describes tensors and chunks, which cost 10 at most.
 inline constexpr std::int64_t kBudgetPerFurtherByte = 16;
-/// The allowance for each byte of data files: long lists of numbers, and pickles that are compressed as a whole, are
+/// The allowance for each byte of data files. Long lists of numbers, and pickles that are compressed as a whole, are
 /// small compared with the data.
 inline constexpr std::int64_t kBudgetPerDataByte = 8;
 
-/// The most data, in bytes, for which a map that divides tensors gets the allowance above: few names may become those
-/// of 100,000 experts, of 600 units each.
+/// The most data, in bytes, for which a map that divides tensors gets the allowance above, because few names may become
+/// those of 100,000 experts, of 600 units each.
 inline constexpr std::int64_t kMostMappedData = 16 << 20;
 
 /// The limit on the bytes that tensors may claim, absolute or as a multiple of all files' bytes, regardless of the real

@@ -1,4 +1,4 @@
-/// \file Checked arithmetic on sizes that were read from a file: no step wraps.
+/// \file Checked arithmetic on sizes that were read from a file. No step wraps.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +19,7 @@ std::int64_t checked_numel(std::span<const std::int64_t> shape);
 /// \throws Error kCorruption  it does not fit 63 bits, or the last block is not full.
 std::int64_t checked_bytes(std::int64_t elements, DType dtype);
 
-/// The bytes of the blocks that contain `elements`; the last block may be partly used. Nothing if they exceed 63 bits.
+/// The bytes of the blocks that contain `elements`. The last block may be partly used. Nothing if they exceed 63 bits.
 /// \pre elements >= 0
 std::optional<std::int64_t> bytes_within(std::int64_t elements, DType dtype);
 

@@ -1,4 +1,4 @@
-/// \file Questions about lists and ends of names: contains is std::ranges::contains of C++23.
+/// \file Questions about lists and ends of names. `contains` is std::ranges::contains of C++23.
 #pragma once
 
 #include <algorithm>

@@ -1,7 +1,7 @@
 /// \file Error: the only exception type that crosses a libshard header.
 ///
 /// An Error records what failed, where, the expected and the actual value, and a remedy. Handlers branch only on
-/// `code()`; the other fields are for display and for `shardctl.error/1`. Names from files may have any length, so
+/// `code()`. The other fields are for display and for `shardctl.error/1`. Names from files may have any length, so
 /// texts are stored as clipped() shortens them.
 #pragma once
 
@@ -132,8 +132,9 @@ class Error : public std::runtime_error {
   std::vector<Suggestion> suggestions_;
 };
 
-/// False for failures that say nothing about a file's content: an interruption, a failure of another rank, too little
-/// memory, too many open files. Code that takes an error as a sign of damage or of an unknown format rethrows them.
+/// False for failures that are not about a file's content: an interruption, a failure of another rank, too little
+/// memory, too many open files. Code that treats an error as a sign of damage or of an unknown format must rethrow
+/// these.
 inline bool is_about_content(const Error& error) {
   const ErrorCode code = error.code();
   return code != ErrorCode::kInterrupted && code != ErrorCode::kPeer && code != ErrorCode::kResource;

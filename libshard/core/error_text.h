@@ -1,4 +1,4 @@
-/// \file An Error as text for people: the one rendering that the command line and C++ programs share.
+/// \file An Error as text for people, as the command line and C++ programs both show it.
 #pragma once
 
 #include <string>

@@ -29,7 +29,7 @@ enum class FindingKind : std::uint8_t {
 };
 inline constexpr int kFindingKindCount = static_cast<int>(FindingKind::kShapeMismatch) + 1;
 
-/// The kind's name in documents: FindingKind::kCrcMismatch, FindingKind::kGap, ...
+/// The kind's name in documents: "crc_mismatch", "gap", ...
 std::string_view kind_name(FindingKind kind);
 
 }  // namespace shard

@@ -1,6 +1,6 @@
 /// \file Findings: the sink for all defects of a checkpoint. There are three kinds of sinks. The default one throws the
 ///   first finding. A collecting one receives everything that readers and checks find. Salvage, for repair, also
-///   receives losses: the reader continues past damage.
+///   receives losses, because the reader continues past damage.
 #pragma once
 
 #include <cstdint>

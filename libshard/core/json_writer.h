@@ -78,7 +78,7 @@ class JsonWriter {
   /// Writes text that is already JSON.
   void literal(std::string_view text) { word(text); }
   void numbers(std::span<const std::int64_t> values);
-  /// An array of what `each` writes for every item.
+  /// An array to which `each` writes every item.
   template <class List, class Each>
   void list(const List& items, const Each& each) {
     begin_array();
@@ -90,7 +90,7 @@ class JsonWriter {
   void objects(const List& items, const Write& write) {
     list(items, [&](const auto& item) { object(item, write); });
   }
-  /// The same, each object on a line of its own, indented by `spaces`.
+  /// Does the same with each object on a separate line, indented by `spaces`.
   template <class List, class Write>
   void object_lines(int spaces, const List& items, const Write& write) {
     list(items, [&](const auto& item) {
@@ -126,7 +126,7 @@ class JsonWriter {
     write(item);
     end_object();
   }
-  /// Appends short texts by one call of the string: a document has millions of them.
+  /// Appends short texts by one call of the string, because a document has millions of them.
   template <class... Texts>
   void put(const Texts&... texts) {
     put_views(std::string_view(texts)...);

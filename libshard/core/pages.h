@@ -1,4 +1,4 @@
-/// \file The pages of a large block that is filled at once: faults cost as much as the block's use.
+/// \file The pages of a large block that is filled at once. Without this, page faults cost as much as the block's use.
 #pragma once
 
 #include <cstddef>

@@ -31,7 +31,7 @@ void for_each_index(std::size_t count, int threads, const std::stop_token& stop,
   };
   {
     std::vector<std::jthread> others;
-    // The caller's thread works as well; the jthreads join at the end of the block.
+    // The caller's thread works as well. The jthreads join at the end of the block.
     const std::size_t wanted = std::min(count, static_cast<std::size_t>(std::max(1, threads)));
     for (std::size_t i = 1; i < wanted; ++i) others.emplace_back(work);
     work();

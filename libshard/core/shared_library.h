@@ -18,7 +18,8 @@ bool is_file_there(const std::string& path);
 /// lib/python3.N/site-packages/shardctl. If it is in none of them, the first of these paths.
 std::string plugin_path(const void* code, std::string_view name);
 
-/// A library of the file system. It stays open until the program ends: its threads and data may outlive every user.
+/// A library of the file system. It stays open until the program ends, because its threads and data may outlive every
+/// user.
 class SharedLibrary {
  public:
   /// Opens it with its own symbols. Opening a library again costs nothing. is_open() returns whether this succeeded.

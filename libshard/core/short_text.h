@@ -1,6 +1,5 @@
 /// \file Short texts for messages: counts, texts of bounded length, the first few of many names, and a search for a
-/// name.
-///   Names come from files and may be megabytes long.
+///   name. Names come from files and may be megabytes long.
 #pragma once
 
 #include <cstddef>

@@ -24,7 +24,7 @@ CodePoint decode_utf8(std::string_view text);
 /// Unicode recommends and Python does). \pre `text` is not empty and does not start with a character
 std::size_t invalid_prefix(std::string_view text);
 
-/// True for valid UTF-8 without surrogates. Cost: linear; ASCII at 8 bytes a step.
+/// True for valid UTF-8 without surrogates. Cost: linear; ASCII at 8 bytes per step.
 bool is_utf8(std::string_view text);
 
 /// Does the same, but also accepts encoded surrogates, as Python's "surrogatepass" does.

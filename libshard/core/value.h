@@ -1,4 +1,4 @@
-/// \file Value: the tree of a checkpoint's content other than tensors' bytes: that of a pickle, in symbolic form.
+/// \file Value: the tree of a checkpoint's content other than tensors' bytes, in the symbolic form of a pickle.
 ///
 /// A Value is inert. Names of Python functions and classes are text (kGlobal); "calling" one is a node (kCall) that
 /// records the callee and its arguments. Nothing is ever resolved or executed. A pickle that is read into a Value and
@@ -60,9 +60,9 @@ struct CallParts {
   CallExtra* extra = nullptr;   ///< Null if the call has none of its parts.
 };
 
-/// A value has 16 bytes: a list of a million small objects consists of a million of these and as many pointers. `kind`
-/// determines the union's member. text(), items(), callee(), state() and extra() check it, and are empty for kinds that
-/// lack the member.
+/// A value has 16 bytes, because a list of a million small objects consists of a million of these and of pointers to
+/// them. `kind` determines the union's member. text(), items(), callee(), state() and extra() check it, and are empty
+/// for kinds that lack the member.
 struct Value {
   ValueKind kind = ValueKind::kNone;
   /// kGlobal, kOpaque: the module precedes the text, with a dot between them.
@@ -190,7 +190,8 @@ inline std::string_view text_or_empty(const Value& value) {
   return value.is_string() ? value.text() : std::string_view();
 }
 
-/// A dict with the items of a mapping. Each has the value that `change(key, value)` returns; null leaves it out.
+/// A dict with the items of a mapping. Each has the value that `change(key, value)` returns. Items with null are
+/// dropped.
 template <class Change>
 Value* change_items(Arena& arena, const Value& mapping, const Change& change) {
   std::vector<Value*> items;

@@ -22,8 +22,8 @@ class ValueEquality {
     std::function<bool(const Value&, const Value&)> same_tensor = {};
     /// The content of an opaque value is unknown. Such values are equal if their classes are, or never.
     bool opaque_by_class = true;
-    /// The content behind a persistent id is outside the pickle. Such values are equal if their ids are, or never: the
-    /// same id in two files says nothing.
+    /// The content behind a persistent id is outside the pickle. Such values are equal if their ids are, or never,
+    /// because one id may mean different content in two files.
     bool persistent_by_id = true;
     Budget* budget = nullptr;  ///< The source's budget. Null: nothing is charged.
   };
