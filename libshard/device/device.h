@@ -5,7 +5,7 @@
 /// (tests/support/device_double.h).
 ///
 /// A device address is a `std::byte*` that the host must not dereference. Streams receive work in order and run it
-/// later; they synchronize only through events. Any later call may report a failure of the device, as Error kResource
+/// later. They synchronize only through events. Any later call may report a failure of the device, as Error kResource
 /// or kInternal.
 #pragma once
 

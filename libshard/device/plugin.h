@@ -83,8 +83,7 @@ struct DevicePlugin {
   /// \pre describe() lists it. Ownership: the caller's.
   bool (*open)(int number, CDevice* made, const ErrorSink* errors);
 };
-/// The name of the entry; its number changes with the structures here, and the bytes of a
-/// DeviceSystem.
+/// The name of the entry; its number changes with the structures here, and the bytes of a DeviceSystem.
 inline constexpr char kDevicePluginEntry[] = "shard_devices_3";
 using GetDevicePlugin = const DevicePlugin* (*)();
 

@@ -19,7 +19,7 @@ __global__ void __launch_bounds__(kernels::kThreads) run_tiled(const __grid_cons
   body.empty(blockIdx.x, static_cast<int>(threadIdx.x), tile);
 }
 
-/// \pre blocks fit a grid: memory for more than 2^31 blocks' units is not made yet.
+/// \pre at most 2^31 - 1 blocks, which no device's memory exceeds.
 struct Launch {
   cudaStream_t stream;
 

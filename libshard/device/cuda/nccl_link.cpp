@@ -1,4 +1,4 @@
-// DeviceLink over NCCL, which is loaded on demand: a job without it needs no NCCL on the machine.
+// DeviceLink over NCCL, which is loaded on demand, so that a job without it needs no NCCL on the machine.
 #include <fmt/format.h>
 #include <nccl.h>
 

@@ -16,9 +16,8 @@ DeviceSystem describe() {
   system.runtime = CUDART_VERSION;
   system.nccl = nccl_version();
   system.problem = list_devices(system.devices);
-  if (system.driver == 0)
-    system.problem = "no NVIDIA driver was found";  // CUDA reports a missing driver as one that
-                                                    // is too old.
+  // CUDA reports a missing driver as one that is too old.
+  if (system.driver == 0) system.problem = "no NVIDIA driver was found";
   return system;
 }
 

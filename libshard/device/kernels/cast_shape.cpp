@@ -6,7 +6,7 @@ namespace shard::kernels {
 
 namespace {
 
-/// The integer that carries the bits of a dtype: equal dtypes keep every bit.
+/// The integer dtype that carries a dtype's bits, so that a cast between equal dtypes keeps every bit.
 DType carrier_of(DType dtype) {
   switch (element_bytes(dtype)) {
     case 1:

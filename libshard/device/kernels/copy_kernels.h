@@ -48,8 +48,8 @@ struct PlaneTile {
   Unit rows[kSide][kSide + kPadding];
 };
 
-/// Planes in tiles: `fill` reads a tile along the source's fastest dimension; once all threads of the block have,
-/// `empty` writes it along the target's.
+/// Copies planes in tiles. `fill` reads a tile along the source's fastest dimension. Once all threads of the block have
+/// done this, `empty` writes it along the target's.
 template <class Unit>
 struct TiledCopy {
   using Tile = PlaneTile<Unit>;

@@ -29,8 +29,8 @@ struct CopyShape {
 };
 
 /// Dimensions that continue each other on both sides are merged. A unit is as long as runs, strides and addresses
-/// allow. Strides in elements, also negative or (of the source) 0. \pre as strided_copy's; not more than kMaxDims
-/// dimensions
+/// allow. Strides are in elements. They may be negative, and those of the source 0. \pre as strided_copy's; not more
+/// than kMaxDims dimensions
 CopyShape copy_shape(std::span<const std::int64_t> sizes, const std::byte* from,
                      std::span<const std::int64_t> from_strides, const std::byte* to,
                      std::span<const std::int64_t> to_strides, std::size_t element_bytes);
