@@ -14,9 +14,8 @@
 // rounds once. Both (convert.h) run over a block that fits in the first-level cache, so the wide elements never reach
 // memory. There is code for each dtype and each wide type, not for each pair of dtypes.
 //
-// Compiled with
-// -fno-trapping-math: no code here reads floating-point exceptions, so the compiler may compute both sides of a choice
-// in vectors.
+// Compiled with -fno-trapping-math, because no code here reads floating-point exceptions. So the compiler may compute
+// both sides of a choice in vectors.
 
 namespace shard {
 
@@ -50,8 +49,8 @@ convert::Wide<From> widen_one(Bits<From> bits) {
   }
 }
 
-// --- Blocks of at most kBlock elements, compiled for any CPU and for AVX2. The loops are always
-// inlined, so that each is compiled for the instruction set of its caller.
+// --- Blocks of at most kBlock elements, compiled for any CPU and for AVX2. The loops are always inlined, so that each
+// is compiled for the instruction set of its caller.
 
 template <class From>
 [[gnu::always_inline]] inline void widen_loop(const std::byte* in, std::byte* out, std::size_t n) {
@@ -115,7 +114,7 @@ std::int64_t cast_real(DType from, const std::byte* in, DType to, std::byte* out
     const std::size_t n = std::min(kBlock, elements - done);
     const std::byte* source = in + done * bytes_of(from);
     std::byte* target = out + done * bytes_of(to);
-    // A step that would change nothing is omitted: the other one then reads `in` or writes `out` directly.
+    // A step that would change nothing is omitted. The other one then reads `in` or writes `out` directly.
     if (widen != nullptr) widen(source, narrow == nullptr ? target : block, n);
     if (narrow != nullptr) overflowed += narrow(widen == nullptr ? source : block, target, n);
   }

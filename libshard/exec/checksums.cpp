@@ -41,7 +41,8 @@ bool fits(const CrcRun& run, std::span<const Storage> storages) {
 std::optional<std::uint32_t> StorageChecksums::record(std::uint32_t storage, std::int64_t offset_bytes,
                                                       std::int64_t bytes, std::uint32_t crc) {
   if (known_.contains(storage)) return std::nullopt;
-  // A run that is the whole storage, which is the usual case, needs no lock: no other thread records this storage.
+  // A run that is the whole storage, which is the usual case, needs no lock, because no other thread records this
+  // storage.
   if (bytes == storages_[storage].bytes) {
     whole_[storage] = crc;
     is_whole_[storage] = 1;

@@ -25,7 +25,7 @@ struct CrcRun {
   std::int64_t offset_bytes, bytes;
   std::uint32_t storage, crc;
 };
-/// Whether a run is valid: it has bytes, and is inside its storage.
+/// Whether a run has bytes and is inside its storage.
 bool fits(const CrcRun& run, std::span<const Storage> storages);
 
 /// Combines runs. Bytes that no run covers count as zeros. Threads: several may call `record`; crc32_of only after all.
@@ -63,10 +63,10 @@ struct ReadBytes {
   std::optional<std::uint32_t> crc{};  ///< The CRC-32 of `bytes`, if it is already computed.
 };
 
-/// Checks source storages against their container's CRC-32 (Storage::crc32) while they are read: each one when all its
-/// bytes were read, in any order. It does not check storages that are only partly read (see read_rest),
-/// or those beyond a total of kMostRuns runs. Bytes that are read again count once. Threads: any. Memory: 64 bytes per
-/// run of storages that are started and not complete.
+/// Checks source storages against their container's CRC-32 (Storage::crc32) while they are read. Each one is checked
+/// once all its bytes were read, in any order. Storages that are only partly read (see read_rest), or beyond a total of
+/// kMostRuns runs, are not checked. Bytes that are read again count once. Threads: any. Memory: 64 bytes per run of
+/// storages that are started and not complete.
 class SourceChecks {
  public:
   /// Ownership: both must outlive this.
@@ -93,7 +93,7 @@ class SourceChecks {
     std::uint32_t storage;
     std::vector<CrcRuns::Range> parts;
   };
-  static constexpr std::int64_t kReadParts = 8;      ///< All but one of so many parts of a storage are most of it.
+  static constexpr std::int64_t kReadParts = 8;      ///< At most one in this many bytes may be missing.
   static constexpr std::size_t kMostRuns = 1 << 18;  ///< Limits the memory to 16 MiB.
 
   std::vector<ReadBytes> missing(std::uint32_t storage, std::span<const ReadBytes> reads) const;

@@ -25,7 +25,7 @@ class Cloner {
     const Storage& written = target_.storages[to.storage];
     const std::int64_t from_bytes = line_begin(read, from), to_bytes = line_begin(written, to);
     // A clone needs equal offsets within a block on both sides. The range is then rounded inward to whole blocks of the
-    // target; the workers copy the rest.
+    // target. The workers copy the rest.
     if ((from_bytes - to_bytes) % kBlock != 0 || refused_.contains({read.file, written.file})) return;
     begin = (to_bytes + begin + kBlock - 1) / kBlock * kBlock - to_bytes;
     end = (to_bytes + end) / kBlock * kBlock - to_bytes;

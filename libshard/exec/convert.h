@@ -24,7 +24,7 @@ struct Bool {
   using Bits = std::uint8_t;
 };
 
-/// True for the types with which C++ computes; others have functions decode and encode (small_float.h).
+/// True for the types with which C++ computes. Others have functions decode and encode (small_float.h).
 template <class T>
 constexpr bool kIsNative = std::is_arithmetic_v<T>;
 
@@ -54,7 +54,7 @@ constexpr DType wide_of(DType from, bool is_floating) {
 }
 
 /// NaN keeps its sign and the upper bits of its payload, and becomes quiet, as in conversions of CPUs. GPUs convert
-/// every NaN to the same one, so the code defines the result there; a test compares the bits of both.
+/// every NaN to the same one, so the code defines the result there. A test compares the bits of both.
 constexpr float to_float_by_bits(double value) {
   const auto bits = std::bit_cast<std::uint64_t>(value);
   const bool is_nan = (bits << 1) > (std::uint64_t{0x7FF} << 53);

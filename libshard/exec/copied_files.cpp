@@ -121,7 +121,8 @@ class CopySearch {
   std::optional<std::uint32_t> copied_from(std::uint32_t file, const StorageParts& parts) const {
     std::ptrdiff_t compared = 0;
     for (const auto& [print, other] : alike(parts)) {
-      // A copy may contain more than the file that it replaced. Of files that contain the same, the later one counts.
+      // A copy may contain more than the file that it replaced. If two files contain the same, the later one counts as
+      // the copy.
       const StorageParts& others = files_.at(other);
       const bool is_later = others.size() == parts.size() && other > file;
       if (other == file || is_later || others.size() < parts.size() || copies_.contains(other)) continue;

@@ -25,11 +25,11 @@ using FilePair = std::pair<std::uint32_t, std::uint32_t>;
 /// Returns the reader of a storage's elements, see Reader::bytes_of.
 using BytesOf = std::function<std::shared_ptr<const RandomReader>(std::uint32_t storage)>;
 
-/// Pairs of files of equal size that should contain different boxes of these tensors but do not: all storages of the
-/// tensors in one file also exist in the other, at the same offsets and with the same CRC-32s, and not only for
+/// Pairs of files of equal size that should contain different boxes of these tensors but do not, because all storages
+/// of the tensors in one file also exist in the other, at the same offsets and with the same CRC-32s, and not only for
 /// replicas. Ignores storages without a CRC-32, and pairs whose different boxes all consist of one repeated value (as
-/// in a fresh optimizer). Of several copies of one file, each is in at least one pair. \pre the storages of the tensors
-/// are located, as far as possible Cost: n log n in storages, and one small read per storage of a pair.
+/// in a fresh optimizer). Each of several copies of one file is in at least one pair. \pre the storages of the tensors
+/// are located, as far as possible. Cost: n log n in storages, and one small read per storage of a pair.
 std::vector<FilePair> copied_files(const Catalog& catalog, std::span<const std::uint32_t> tensors,
                                    const BytesOf& bytes_of);
 

@@ -29,8 +29,7 @@ DeviceShare device_share(const Plan& plan, std::int64_t max_memory_bytes, int th
 /// A worker with two slots: while one slot's tile is on the device, the worker reads or writes the other's. The steps
 /// of each slot are:
 ///
-///         files --read--> [pinned] --in--> [raw] --permute--> [permuted] --cast--> [raw] --out--> [pinned] --write-->
-///         files
+///     files -read-> [pinned] -in-> [raw] -permute-> [permuted] -cast-> [raw] -out-> [pinned] -write-> files
 ///
 /// `in`, the two operations and `out` run on three streams. Events make each step wait for the one before it. A slot is
 /// filled again only after its tile is written.

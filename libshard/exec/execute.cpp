@@ -222,7 +222,7 @@ class Worker {
   Buffer buffer_;
   const std::int64_t staging_bytes_;
   std::int64_t tile_ = 0;
-  std::int64_t element_bytes_ = 1;  ///< In the source's dtype: the buffer precedes the conversion.
+  std::int64_t element_bytes_ = 1;  ///< In the source's dtype, because the buffer precedes the conversion.
   std::span<std::byte> staging_;
   TileBoxes boxes_;
   bool is_in_target_ = false;  ///< Whether the boxes are in the target's memory, not in the buffer.

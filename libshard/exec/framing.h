@@ -26,7 +26,7 @@ class Framing {
   /// \param is_own  is_own[i]: this rank owns target.storages[i]. Ownership: target and writer must outlive this.
   Framing(const Catalog& target, const Writer& writer, std::vector<std::uint8_t> is_own);
 
-  /// Whether a storage is written together with its frame: it is small, has a frame, and this rank owns it.
+  /// Whether a storage is written together with its frame, because it is small, has a frame, and this rank owns it.
   bool joins(std::uint32_t storage) const { return target_.storages[storage].bytes <= kMostJoined && owns(storage); }
   /// Whether a storage has a frame and this rank owns it.
   bool owns(std::uint32_t storage) const { return is_own_[storage] != 0; }

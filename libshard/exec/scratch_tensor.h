@@ -16,7 +16,7 @@ class ScratchTensor final : public Reader {
  public:
   enum class Order { kRowMajor, kAsStored };
 
-  /// Copies the tensor in the way of a gather: every source byte is read once, and a stream from its begin to its end.
+  /// Copies the tensor as a gather does. Every source byte is read once, and a stream from its begin to its end.
   /// \pre `options` do not request checksums
   /// \throws Error kResource  the file cannot be written, or would be out of proportion. It may have kFreely bytes, and
   ///   kTimes the bytes of its source file.

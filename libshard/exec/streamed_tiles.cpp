@@ -18,9 +18,9 @@ namespace shard {
 namespace {
 
 constexpr std::int64_t kLongestStream = 8 << 20, kLeastStream = 1 << 20;
-constexpr std::int64_t kMostHeld = 1 << 20;  ///< Longer than answers arrive, because a file takes one write at a time.
+constexpr std::int64_t kMostHeld = 1 << 20;     ///< Collected for a write, as a file takes one at a time.
 constexpr std::int64_t kLongestGap = 64 << 10;  ///< Bytes between two runs that are read and dropped.
-constexpr std::int64_t kTilesPerDivided = 8;    ///< At most one of so many tiles of a streamed unit is divided.
+constexpr std::int64_t kTilesPerDivided = 8;    ///< At most one in this many tiles of a streamed unit is divided.
 
 /// A tile that is one run on both sides.
 struct TileRun {

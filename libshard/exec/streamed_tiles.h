@@ -14,8 +14,8 @@ namespace shard {
 /// to the workers: those of tensors that are divided into small pieces, those that would be requests of less than
 /// 1 MiB, and those with a record of an earlier run, which must be read back.
 /// \returns for each of `tiles` whether it was copied. \throws Error  as `execute`
-/// Threads: starts as many as the source has streams. Memory: a buffer of the pool of at most 1 MiB for
-/// each stream, and 48 bytes for each tile that is copied.
+/// Threads: starts as many as the source has streams. Memory: a buffer of the pool of at most 1 MiB for each stream,
+/// and 48 bytes for each tile that is copied.
 std::vector<std::uint8_t> stream_tiles(const TileWork& work, const TileRange& tiles);
 
 }  // namespace shard

@@ -224,7 +224,7 @@ struct TensorReader::Impl {
     return cuts->after(unit / row, std::max<std::int64_t>(1, wanted)) * row;
   }
 
-  /// Reads a box with all threads; each of them reads some of its pieces.
+  /// Reads a box with all threads. Each of them reads some of its pieces.
   void read_by_pieces(const Box& box, std::byte* out, std::span<std::byte> memory) {
     const auto [first, last] = candidates(pieces, box);
     const std::span<const Piece> within = std::span<const Piece>(pieces).subspan(first, last - first);
@@ -240,7 +240,7 @@ struct TensorReader::Impl {
     });
   }
 
-  /// Reads a box with all threads; each of them reads a part of the dimension that is slowest in the storage. A stream
+  /// Reads a box with all threads. Each of them reads a part of the dimension that is slowest in the storage. A stream
   /// has one decoder, so it is not divided.
   void read_in_parts(const Box& box, std::byte* out, std::span<std::byte> memory) {
     const auto slowest = static_cast<std::size_t>(order_of(pieces.front().strides.span())[0]);

@@ -20,7 +20,7 @@ namespace shard {
 ///
 /// If a tensor needs several panels, and is compressed or would need very many reads, it is first copied to a temporary
 /// file. Without a file, it is decoded once per panel. For a tensor in many compressed chunks, panels end where chunks
-/// end; all threads read such a panel, and one thread reads each chunk.
+/// end. All threads read such a panel, and one thread reads each chunk.
 /// \pre the tensor is located and not damaged. Threads: one reader per thread.
 class TensorReader {
  public:

@@ -27,7 +27,7 @@ class TileBoxes {
   void lay_out(std::span<const Piece> to, const Box& tile);
   /// The number of elements in all boxes.
   std::int64_t elements() const { return elements_; }
-  /// Sets the address of the first box; the others follow it without gaps.
+  /// Sets the address of the first box. The others follow it without gaps.
   void place(std::byte* data, std::int64_t element_bytes);
 
   std::span<const Wanted> wanted() const { return wanted_; }

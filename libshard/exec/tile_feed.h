@@ -38,7 +38,7 @@ class TileFeed {
   /// Whether data that arrived for a tile is in the device's memory.
   virtual bool has_on_device(std::int64_t /*tile*/) { return false; }
   virtual void done(std::int64_t tile) = 0;
-  /// Reports that a worker failed: `next` stops waiting.
+  /// Reports that a worker failed, so that `next` stops waiting.
   virtual void abort() = 0;
 };
 
@@ -52,8 +52,8 @@ void for_each_need(const Plan& plan, const Unit& unit, const Box& tile_part,
                    const std::function<void(std::uint32_t piece, const Box& box)>& each);
 
 /// Appends to `runs` the CRC-32 of every run of the piece's storage in a box that another rank read and sent, if the
-/// storage has a checksum to which they contribute. \returns false, with nothing appended, if they are unknown: the box
-/// is on a device, or comes in too many runs. A later run must then read it again. Cost: the CRC-32.
+/// storage has a checksum to which they contribute. \returns false, with nothing appended, if they are unknown because
+/// the box is on a device, or comes in too many runs. A later run must then read it again. Cost: the CRC-32.
 bool sum_received(const Catalog& source, const Piece& piece, const ReceivedBox& received, std::int64_t element_bytes,
                   std::vector<CrcRun>& runs);
 
