@@ -121,7 +121,7 @@ bool has_other_names(const FileWriter& file) {
   return file.descriptor() >= 0 && ::fstat(file.descriptor(), &info) == 0 && info.st_nlink > 1;
 }
 
-/// The error for a file with several names: writing to it would change the same file elsewhere. No run of this program
+/// The error for a file with several names. Writing to it would change the same file elsewhere. No run of this program
 /// leaves one.
 Error linked(const LocalFolder& folder, const std::string& name) {
   return Error(ErrorCode::kExists, "cannot resume: a file of the interrupted run has a second name (a hard link)")
@@ -211,7 +211,7 @@ class LocalPart final : public OutputPart {
   std::vector<std::unique_ptr<FileWriter>> writers_;
 };
 
-/// Never empty.
+/// The name of this host. Never empty.
 std::string this_host() {
   std::array<char, 256> name{"@"};
   ::gethostname(name.data() + 1, name.size() - 2);

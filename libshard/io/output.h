@@ -2,9 +2,9 @@
 ///   or the way it is committed; io/local_output.h is the one on a local disk.
 ///
 /// One rank, the root, creates the output. Every rank, including the root, writes through its own part, which finds the
-/// output by the root's token. Each file is created by one rank, its owner; other ranks may open it after that. In
-/// stores whose files have one writer, ranks can instead create shares of a file. If
-/// ranks write to several places, each place has a root and an output.
+/// output by the root's token. Each file is created by one rank, its owner. Other ranks may open it after that. In
+/// stores whose files have one writer, ranks can instead create shares of a file. If ranks write to several places,
+/// each place has a root and an output.
 #pragma once
 
 #include <cstddef>
@@ -31,8 +31,8 @@ inline constexpr std::int64_t kOutputBlock = 4 << 20;
 struct OutputFile {
   std::string path;  ///< Relative to the output, with parts separated by '/'.
   std::int64_t bytes = 0;
-  /// The companion of an output that is a single file: it is stored next to the file, and its name is the file's name
-  /// followed by `path`.
+  /// Whether it is the companion of an output that is a single file. It is stored next to that file, under the file's
+  /// name followed by `path`.
   bool is_beside = false;
   /// Whether the root's own part creates it, in the same process. A store may then keep a small one until the commit.
   bool is_roots = false;
@@ -57,7 +57,7 @@ class OutputPart {
  public:
   virtual ~OutputPart() = default;
   /// Creates one of the files declared when the output was begun, with exactly `file.bytes`. \throws Error kResource
-  /// In a resumed output the file may already exist; its bytes are kept.
+  /// In a resumed output the file may already exist. Its bytes are kept.
   virtual FileWriter& create(const OutputFile& file) = 0;
   /// Opens a file that a different rank, its owner, has created. \throws Error kResource
   virtual FileWriter& open(const std::string& path) = 0;
@@ -123,7 +123,7 @@ class OutputStore {
   /// With OutputTraits::whole_files: ranks can share a file of this size at multiples of the result; 0: they cannot.
   virtual std::int64_t share_bytes(std::int64_t /*file_bytes*/) const { return 0; }
   /// The ranges of a file that the store would copy itself if these runs were offered to it (RunCopier), unless a
-  /// server refuses. Sorted and disjoint. Asks nothing of a server.
+  /// server refuses. Sorted and disjoint. Sends no request.
   virtual std::vector<ByteRange> would_copy(std::int64_t /*file_bytes*/, std::span<const SourceRun> /*runs*/) const {
     return {};
   }
@@ -136,7 +136,7 @@ class OutputStore {
                                         std::unique_ptr<LeftOutput> left = nullptr) = 0;
   /// The unfinished output of a killed run, with its notes; null if there is none or the store does not support it.
   virtual std::unique_ptr<LeftOutput> find_left() { return nullptr; }
-  /// Called by the root of a place that receives none of the files: the commit removes the existing destination. Null
+  /// Called by the root of a place that receives none of the files. The commit removes the existing destination. Null
   /// if there is none. \throws Error kResource, kExists
   virtual std::unique_ptr<Output> begin_removal() = 0;
   /// Called by every rank after the root has created the output. `token` is Output::token() of the root.

@@ -12,8 +12,8 @@ namespace shard {
 
 inline constexpr std::int64_t kHalfOfMemory = -1;
 
-/// From now on, this process drops the pages of long reads and writes after its first `bytes` of them. For programs
-/// that end with their job: one that lives on may read the same files again. Threads: any.
+/// From now on, this process drops the pages of long reads and writes after its first `bytes` of them. Only for
+/// programs that end with their job, because others may read the same files again. Threads: any.
 void spare_page_cache(std::int64_t bytes = kHalfOfMemory);
 
 /// The memory that this process may use: the machine's, or the limit of one of its control groups. `read` returns a
@@ -25,8 +25,8 @@ std::int64_t usable_memory(std::int64_t machine_bytes, const std::function<std::
 /// Drops the pages of one open file that is read or written, mostly from its front to its end. Threads: any.
 class PassedPages {
  public:
-  /// Called after a long read or write. \returns true if the pages are to be spared. Those that were written should
-  /// then begin their way to the disk.
+  /// Called after a long read or write. \returns true if the pages are to be dropped. The caller should then start
+  /// writing changed ones to the disk.
   bool add(int descriptor, std::int64_t offset_bytes, std::int64_t bytes);
   /// Called once before the file is closed. Pages that are not on the disk yet stay.
   void finish(int descriptor) const;

@@ -76,9 +76,8 @@ class PosixDisk final : public LocalDisk {
     struct stat info {};
     if (::stat(path.c_str(), &info) != 0) {
       if (errno == ENOENT || errno == ENOTDIR || errno == ELOOP) return {};
-      if (errno == ENAMETOOLONG && base_name(path).size() > NAME_MAX)
-        return {};  // The name itself is too long, not
-                    // the whole path.
+      // The name itself is too long, not the whole path.
+      if (errno == ENAMETOOLONG && base_name(path).size() > NAME_MAX) return {};
       fail_reading(path, "cannot stat", errno);
     }
     return posix::status_from(info);

@@ -43,7 +43,8 @@ Device& device_of(int fd, std::uint64_t number) {
   return place->second;
 }
 
-/// Whether the kernel keeps some of these bytes, which were read before. True if it cannot tell (before Linux 6.5).
+/// Whether the kernel keeps some of these bytes, which were read before. True if it does not report this (before Linux
+/// 6.5).
 bool is_kept(int fd, std::int64_t offset_bytes, std::int64_t bytes) {
   constexpr long kCacheStat = 451;
   const std::array<std::uint64_t, 2> range{static_cast<std::uint64_t>(offset_bytes), static_cast<std::uint64_t>(bytes)};

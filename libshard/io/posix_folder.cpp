@@ -23,7 +23,7 @@ namespace shard::posix {
 
 namespace {
 
-constexpr int kMaxDepth = 256;  ///< Nested folders in a removal: each level keeps a descriptor open.
+constexpr int kMaxDepth = 256;  ///< Nested folders in a removal, each of which keeps a descriptor open.
 
 int rename_at(int from, const std::string& name, int to, const std::string& new_name, unsigned int flags) {
   return static_cast<int>(::syscall(SYS_renameat2, from, name.c_str(), to, new_name.c_str(), flags));

@@ -11,7 +11,7 @@
 
 namespace shard {
 
-/// The shortest run that is offered, in bytes: object stores refuse shorter parts.
+/// The shortest run that is offered, in bytes. Object stores refuse shorter parts.
 inline constexpr std::int64_t kLeastCopiedRun = 5 << 20;
 
 /// Bytes of a file of the output that are one run of bytes of a source file.

@@ -40,7 +40,7 @@ class RandomReader {
     for (const RangedRead& range : ranges) read_at(range.offset_bytes, range.out);
   }
   /// Announces a read. A store with a long round trip starts to fetch the bytes, as far as it has room for them, and
-  /// returns at once; others do nothing.
+  /// returns at once. Others do nothing.
   virtual void expect_read(std::int64_t /*offset_bytes*/, std::int64_t /*bytes*/) const {}
   /// The bytes in this process's memory, if they are already there (they then count as read); otherwise empty.
   /// Ownership: a view, as long as this.

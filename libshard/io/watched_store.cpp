@@ -33,7 +33,7 @@ Value asked_once(HashMap<std::string, Value>& known, const std::string& key, std
   return known.try_emplace(key, std::move(answer)).value;
 }
 
-/// The folder of a path, with a slash at its end; empty for a name alone.
+/// The folder of a path, with a slash at its end; empty for a name without one.
 std::string folder_before(const std::string& path) { return path.substr(0, path.rfind('/') + 1); }
 
 /// The part of a name from its last dot on, by which files of one kind are alike.

@@ -57,7 +57,7 @@ class WatchedStore final : public SourceStore {
     FileIdentity identity;
     std::int64_t bytes = 0, modified_ns = 0;
   };
-  /// A file that was opened, by its path. `below`: by a name with folders in it, which may lead to less.
+  /// A file that was opened, by its path. `below`: by a name with folders in it, whose links must not leave the source.
   struct Opened {
     std::mutex mutex;  ///< Held while it is opened, so that it is opened once.
     bool is_known = false;
