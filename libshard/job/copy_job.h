@@ -98,14 +98,14 @@ struct CopyResult {
 };
 
 /// Runs the job on all ranks of `group` (solo_group(): only this process). Each rank has a store for the same
-/// destination, or for its own place. All ranks make the same plan; each copies its share of the bytes and finishes the
+/// destination, or for its own place. All ranks make the same plan. Each copies its share of the bytes and finishes the
 /// files that it owns. Rank 0, or the lowest rank of each place, creates and commits the output. The output has the
 /// same bytes for any group.
 ///
 /// A different thread may read `progress` during the run; at the end, rank 0's contains the sums over ranks. `on_plan`
 /// (may be empty) receives the numbers before the copy starts.
 ///
-/// Once all ranks have finished, an output in one place is complete: the failure of a rank after that has no effect,
+/// Once all ranks have finished, an output in one place is complete. The failure of a rank after that has no effect,
 /// and rank 0 returns. With several places, either all are committed or none. If a rank fails in between, the error
 /// states which places are committed. With a device, the job asks for its free memory before it plans, and uses the
 /// smallest value of all ranks as its limit, on the hosts as well.

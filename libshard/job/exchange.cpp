@@ -46,7 +46,7 @@ void check(const BoxRequest& request, const Catalog& source, std::int64_t limit_
   if (request.bytes > limit_bytes) refuse();
 }
 
-/// The words that ranks exchange before each round. A rank that is not ready delays the round for all; the flags
+/// The words that ranks exchange before each round. A rank that is not ready delays the round for all. The flags
 /// announce the content of the round.
 constexpr std::int64_t kNotReady = -1, kFinished = 0, kReady = 1, kHasRequests = 2, kHasBoxes = 4, kHasWaiting = 8;
 

@@ -56,7 +56,7 @@ void Outlet::ask(int rank, std::span<const std::int64_t> box_bytes) {
   if (!box_bytes.empty()) waiting_[rank].push_back({{box_bytes.begin(), box_bytes.end()}, 0});
 }
 
-/// Deals out the free bytes box by box: each rank in turn gets its next box, until no rank's next box fits. A rank gets
+/// Deals out the free bytes box by box. Each rank in turn gets its next box, until no rank's next box fits. A rank gets
 /// boxes of its first batch only, so that batches stay in order.
 std::vector<Outlet::Grant> Outlet::next_round(std::int64_t limit_bytes, const std::function<bool(int)>& meets) {
   std::vector<Grant> grants;

@@ -4,8 +4,8 @@
 /// Each rank writes tiles of its own plan. A box is the data that a tile needs from a different rank. The writer of the
 /// tiles groups them, in order, into batches of bounded size and requests the boxes of a batch. The ranks that hold
 /// them send them in the order of the requests, in rounds in which all ranks take part. In each round, a rank sends as
-/// much as its buffer can hold, divided fairly among the receivers. The content of a round depends only on the plans:
-/// two runs of one job send the same data in the same rounds.
+/// much as its buffer can hold, divided fairly among the receivers. The content of a round depends only on the plans,
+/// so two runs of one job send the same data in the same rounds.
 ///
 /// A rank knows its own plan and the requests that it received, but nothing about the traffic between other ranks. A
 /// rank that sends to many ranks meets some of them in each round, in turn, so that no number on a rank grows with the
@@ -60,7 +60,7 @@ struct BoxNeed {
   std::int64_t bytes = 0;
 };
 
-/// The limit of a batch: the boxes of its tiles use at most a unit of memory, and there are not too many from one rank.
+/// The limit of a batch. The boxes of its tiles use at most a unit of memory, and there are not too many from one rank.
 /// A batch always has at least one tile.
 class BatchLimit {
  public:

@@ -29,8 +29,9 @@ struct FileShares {
 
 /// Divides large files of whole tensors among ranks if there are fewer files than ranks; otherwise, and if no such file
 /// is large, the result is empty. A file is divided at a multiple of step(file bytes) near the begin of a storage, so
-/// that few bytes of a storage are in the share of a rank that does not fill it. Pure. \param owners  by file \param
-/// step  see OutputStore::share_bytes
+/// that few bytes of a storage are in the share of a rank that does not fill it. Pure.
+/// \param owners  by file
+/// \param step  see OutputStore::share_bytes
 FileShares share_files(const Catalog& target, const std::vector<int>& owners, int ranks,
                        const std::function<std::int64_t(std::int64_t bytes)>& step);
 

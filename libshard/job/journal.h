@@ -3,7 +3,7 @@
 ///
 /// A journal is a note of the output (io/output.h), one per rank and run. A head identifies the job; batches of records
 /// follow as tiles become complete. Each batch has its length and CRC-32, so a truncated one ends the journal. The
-/// journal is not fsynced: losses from a power cut are detected when tiles are read back.
+/// journal is not fsynced, because losses from a power cut are detected when tiles are read back.
 #pragma once
 
 #include <cstdint>
@@ -53,7 +53,7 @@ std::optional<JournalHead> read_journal_head(std::span<const std::byte> note);
 
 /// Keys are ranks.
 using JournalHeads = std::map<int, JournalHead>;
-/// Serializes the heads of journals among notes for other ranks. Of the runs of one rank, the first is used, because
+/// Serializes the heads of journals among notes for other ranks. If a rank has several runs, the first is used, because
 /// later runs resumed it.
 Bytes heads_of(std::span<const OutputNote> notes);
 /// Parses the heads from all ranks. If a rank has several, the first is used. \throws Error kPeer

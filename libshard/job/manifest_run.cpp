@@ -124,7 +124,7 @@ void ManifestRun::take_known(const Bytes& message) {
   }
 }
 
-/// Collects the known hashes on rank 0, and tells all ranks which blocks are missing. Blocks that several ranks wrote
+/// Collects the known hashes on rank 0, and sends all ranks the list of missing blocks. Blocks that several ranks wrote
 /// have no hash yet.
 void ManifestRun::share(Group& group) {
   if (group.size() > 1) {

@@ -48,7 +48,7 @@ void OutputPlaces::await_clean_up(Group& group) const {
 
 OutputPlaces one_place(int ranks) { return {std::vector<int>(static_cast<std::size_t>(ranks), 0)}; }
 
-/// Ranks with the same destination share one output; the lowest of them is its root.
+/// Ranks with the same destination share one output. The lowest of them is its root.
 OutputPlaces find_places(Group& group, const OutputStore& store, const std::stop_token& stop) {
   std::string own;
   collective_step(group, {.stop = stop}, [&](const std::stop_token&) { own = store.place(); });

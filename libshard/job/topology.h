@@ -76,9 +76,9 @@ std::vector<PlaceSpace> find_space(Group& group, const OutputPlaces& places, con
                                    const std::vector<int>& owners, std::int64_t own_free_bytes);
 
 /// The owner of each file, among `ranks` ranks that share the work: the rank that creates it and writes its headers,
-/// frames and ends. Pure. The file of rank r of T in the checkpoint belongs
-/// to rank floor(r * ranks / T). File i of F that contain whole tensors belongs to rank floor(i * ranks / F). Metadata
-/// and indexes belong to rank 0. \pre ranks >= 1; every File::rank is less than its world size
+/// frames and ends. Pure. The file of rank r of T in the checkpoint belongs to rank floor(r * ranks / T). File i of F
+/// files with whole tensors belongs to rank floor(i * ranks / F). Metadata and indexes belong to rank 0.
+/// \pre ranks >= 1; every File::rank is less than its world size
 std::vector<int> file_owners(const Catalog& catalog, int ranks);
 
 }  // namespace shard
