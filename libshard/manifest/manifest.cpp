@@ -58,7 +58,7 @@ void write_layout(const Manifest& manifest, JsonWriter& out) {
 
 using nlohmann::json;
 
-/// The text around the sum, as manifest_text writes it. It ends the document: the sum covers all other bytes.
+/// The text around the sum, as manifest_text writes it. It ends the document, and the sum covers all bytes before it.
 constexpr std::string_view kSumBegin = "\n \"sum\": \"", kSumEnd = "\"\n}\n";
 
 constexpr int kManifestDepth = 8;
@@ -247,7 +247,7 @@ std::string manifest_text(const Manifest& manifest) {
 
 namespace {
 
-constexpr std::int64_t kMaxManifestBytes = std::int64_t{1} << 28;  // The size of a manifest for 25 TB.
+constexpr std::int64_t kMaxManifestBytes = std::int64_t{1} << 28;  // For 25 TB with XXH3-128, 15 TB with SHA-256.
 
 }  // namespace
 

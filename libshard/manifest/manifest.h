@@ -1,5 +1,5 @@
-/// \file Manifest (`shardctl.manifest/1`): records the state of a finished output: its files with a hash for each block
-///   of 4 MiB, the tool that wrote it, and the source that it was made from. docs/schemas.md defines the document.
+/// \file Manifest (`shardctl.manifest/1`): the record of a finished output. It has the files with a hash for each block
+///   of 4 MiB, the tool that wrote them, and their source. docs/schemas.md defines the document.
 ///
 /// File names in it are relative, and it contains no absolute path and no host name. Its last field is a hash of all
 /// text before it, so that a changed manifest is noticed.

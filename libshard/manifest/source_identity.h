@@ -15,8 +15,8 @@ namespace shard {
 /// Identifies one file. \throws Error kNotFound  the file cannot be read. Cost: two reads of up to 4 KiB.
 SourceFile identify(const RandomReader& file, const std::string& name);
 
-/// Identifies all regular files in `paths` and their folders, sorted by path. Skips dangling links, and
-/// links to a folder above them.
+/// Identifies all regular files in `paths` and their folders, sorted by path. Skips dangling links, and links to a
+/// folder above them.
 /// \throws Error kNotFound  a path or a file cannot be read. Cost: that of identify, per file.
 std::vector<SourceFile> identify_source(const SourceStore& store, const std::vector<std::string>& paths);
 
