@@ -37,7 +37,7 @@ std::vector<DimRun> within_rows(std::span<const DimRun> runs, std::int64_t size,
 void repeat_run(std::vector<DimRun>& runs, const DimRun& last, DimRange padding, const std::string& where);
 
 /// Undoes a rotary permutation. `runs` use positions of a permuted dimension of `rows`, in `heads` heads of halves or
-/// pairs; the result uses the positions before the permutation.
+/// pairs. The result uses the positions before the permutation.
 /// \throws Error kInvalidArgument  the heads do not divide the dimension evenly; kUnsupported  more than 2^20 runs.
 std::vector<DimRun> without_rotary(std::span<const DimRun> runs, MapPermute::Rotary rotary, std::int64_t rows,
                                    std::int64_t heads, const std::string& where);

@@ -27,7 +27,7 @@ bool has_buckets(const FlatFamily& family) {
   return std::ranges::find(family.stored.placeholders(), "bucket") != family.stored.placeholders().end();
 }
 
-/// Buffers are named by group and bucket; other placeholders were replaced by variables before.
+/// Buffers are named by group and bucket. Other placeholders were replaced by variables before.
 std::string buffer_name(const FlatFamily& family, const std::string& group, const std::string& bucket) {
   std::vector<std::string_view> values;
   for (const std::string& name : family.stored.placeholders()) values.emplace_back(name == "group" ? group : bucket);
@@ -228,7 +228,8 @@ FlatBuffers::FlatBuffers(const ModelMap& map, std::vector<FlatLocal> locals) : l
     sorted.push_back({local.family, local.rank, std::move(*place), local.key, i});
   }
   check_listed(flatten, there);
-  // Buffers are laid out group by group: the tensors of one family, rank and group, in the document's order.
+  // Buffers are laid out group by group. A group has the tensors of one family, rank and group, in the document's
+  // order.
   const auto group_of = [](const Sorted& each) { return std::tie(each.family, each.rank, each.place.group); };
   std::ranges::sort(sorted, [&](const Sorted& a, const Sorted& b) {
     return group_of(a) != group_of(b) ? group_of(a) < group_of(b)

@@ -255,8 +255,8 @@ Sizes with_stack(Sizes shape, const MapRule& rule, std::span<const std::int64_t>
   return shape;
 }
 
-/// The dimensions of the stored tensor in which one dimension of a segment is: the positions in rows are in `axis`. If
-/// the dimension is divided, its rows are in `rows`, otherwise both are equal.
+/// The dimensions of the stored tensor in which one dimension of a segment is. Positions in rows are along `axis`. If
+/// the dimension is divided, its rows are along `rows`, otherwise both are equal.
 struct PlaceOfDim {
   std::size_t rows, axis;
 };

@@ -45,8 +45,7 @@ MapVariable read_variable(const std::string& name, const JsonPlace& place, Patte
   return variable;
 }
 
-/// Reads the pattern of a placeholder's texts. A group in it would shift the numbers of the groups that stand for
-/// placeholders.
+/// Reads the pattern of a placeholder's texts. A group in it would shift the numbers of the placeholders' groups.
 std::string read_type(const JsonPlace& place, PatternSizes& sizes) {
   std::string text = place.text();
   if (read_pattern(place, text, sizes)->NumberOfCapturingGroups() == 0) return text;

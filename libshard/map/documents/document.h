@@ -117,7 +117,7 @@ enum class MapValues : std::uint8_t {
 /// The stored tensor is the logical one times `scale`, plus `add`.
 struct MapArithmetic {
   Expression scale{1}, add{};           ///< Real numbers.
-  std::optional<Expression> unscale{};  ///< The inverse of `scale`: undoing multiplies by it, instead of a division.
+  std::optional<Expression> unscale{};  ///< The inverse of `scale`, by which undoing multiplies instead of dividing.
   MapValues values = MapValues::kWeights;
 };
 
@@ -139,7 +139,7 @@ struct MapRule {
   std::optional<MapBlock> block{};
   std::optional<MapArithmetic> arithmetic{};  ///< Not of an alias, nor with tensors in flat buffers.
   ReduceRule reduce = ReduceRule::kEqual;
-  std::optional<DType> dtype{};      ///< The stored dtype: converted to when written; others are not read.
+  std::optional<DType> dtype{};      ///< The stored dtype. Written tensors are converted to it; others are not read.
   bool is_alias = false;             ///< Whether its stored tensor repeats one that a different rule stores.
   bool optional = false;             ///< Whether it may match nothing.
   std::vector<MapCondition> when{};  ///< The rule applies only if all conditions are true.

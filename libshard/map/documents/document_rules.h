@@ -49,7 +49,7 @@ std::unique_ptr<RE2> checked_pattern(const JsonPlace& place, std::unique_ptr<RE2
 /// The error for patterns that are too large together.
 Error too_large_patterns();
 
-// The keys of maps.
+// The keys of maps. All functions throw Error kInvalidArgument if a value is not one that the key may have.
 
 /// The limit on rules, including the copies for all states, and the limit on states.
 inline constexpr std::size_t kMaxResolvedRules = 1 << 16, kMaxStates = 1 << 12;

@@ -33,7 +33,7 @@ class Expression {
   /// Does the same for an expression of real numbers, which only evaluate_real can evaluate.
   static Expression parse_real(std::string_view text);
 
-  /// Evaluates the expression. `number_of` returns the number of a name; it may throw.
+  /// Evaluates the expression. `number_of` returns the number of a name. It may throw.
   /// \throws Error kInvalidArgument  a division by 0, or a number past 63 bits.
   std::int64_t evaluate(const std::function<std::int64_t(std::string_view name)>& number_of) const;
   /// Evaluates an expression of either kind in double, where `//` and `%` round down as well.

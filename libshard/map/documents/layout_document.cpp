@@ -29,7 +29,7 @@ namespace shard {
 namespace {
 
 constexpr std::size_t kMaxShownPattern = 256;    ///< The limit in messages.
-constexpr std::size_t kMaxPlacements = 1 << 20;  ///< For all rules: each has a placement for every axis.
+constexpr std::size_t kMaxPlacements = 1 << 20;  ///< For all rules together. Each has a placement for every axis.
 
 void check_layout_keys(const JsonPlace& place, std::initializer_list<std::string_view> known) {
   const std::optional<std::string> key = place.other_key(known);
@@ -66,7 +66,7 @@ std::vector<MeshAxis> read_mesh(const JsonPlace& place) {
   return read;
 }
 
-/// Converts widths to ends. Widths may contain the names of the mesh's axes, which stand for their sizes.
+/// Converts widths to ends. Widths may contain the names of the mesh's axes, which mean their sizes.
 std::vector<std::int64_t> read_ends(const JsonPlace& place, std::span<const Expression> widths,
                                     const std::vector<MeshAxis>& mesh, std::int64_t parts) {
   const auto size_of_axis = [&](std::string_view name) {

@@ -208,7 +208,7 @@ MapFactors ModelMap::factors_of(const MapRule& rule, std::string_view tensor, DT
       .found(dtype_name(dtype));
 }
 
-/// A name with a number outside an index's range is not a name of the rule; a different rule may match it.
+/// A name with a number outside an index's range is not a name of the rule. A different rule may match it.
 bool ModelMap::in_range(const NameTemplate& names, const NameMatch& match) const {
   return std::ranges::all_of(ranges_, [&](const Range& range) {
     const auto found = std::ranges::find(names.placeholders(), range.index);

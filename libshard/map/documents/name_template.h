@@ -21,7 +21,7 @@ class NameTemplate {
   const std::vector<std::string>& placeholders() const { return placeholders_; }
   /// The name for these values, one per placeholder.
   std::string fill(std::span<const std::string_view> values) const;
-  /// The template with a placeholder replaced by a different template.
+  /// The template with a placeholder replaced by a different template. \throws Error kInvalidArgument  it is too long
   NameTemplate with(std::string_view placeholder, const NameTemplate& other) const;
   /// A template for text without placeholders.
   static NameTemplate plain(std::string_view text);

@@ -118,7 +118,7 @@ void check_product(const MapDocument& document) {
       .found(fmt::format("{} bytes and {} states", bytes, copies));
 }
 
-/// Adds the rules of tensors in flat buffers. The first `count` rules are the document's own; they are moved into
+/// Adds the rules of tensors in flat buffers. The first `count` rules are the document's own. They are moved into
 /// buffers, or repeated for them.
 void lay_in_buffers(MapDocument& document, const MapVariables& variables, std::size_t count) {
   MapFlatten& flatten = *document.flatten;

@@ -66,7 +66,7 @@ class RankSearch {
   /// Whether a name contains the rank. An axis may have the field's name; then it is a coordinate.
   bool has_rank(const FieldValues& values) const { return values.contains(kRankField) && !is_axis(kRankField); }
 
-  /// A pattern for one component of the path. Axes and ranks are numbers; a variable is its known value, or any text if
+  /// A pattern for one component of the path. Axes and ranks are numbers. A variable is its known value, or any text if
   /// it is unknown.
   std::string pattern_of(const std::vector<NamePattern::Part>& parts) const {
     std::string pattern;

@@ -417,7 +417,7 @@ Catalog AppliedMap::ranked_target(std::string_view format, std::int64_t max_file
     StoredTensor stored = stored_.stored_of(tensor);
     Storage storage = stored_.storages[stored.storage];
     const auto rank = static_cast<std::size_t>(std::max(tensor.rank, 0));
-    // A rank starts another file when the next tensor does not fit; a tensor is never divided between files.
+    // A rank starts another file when the next tensor does not fit. A tensor is never divided between files.
     if (file_of[rank] == kNoIndex || bytes_of[rank] + storage.bytes > max_file_bytes) {
       file_of[rank] = static_cast<std::uint32_t>(target.files.size());
       bytes_of[rank] = 0;
