@@ -27,7 +27,7 @@ constexpr std::size_t kSample = 2048;  // The number of pieces that an estimate 
 std::size_t at(int i) { return static_cast<std::size_t>(i); }
 
 /// Chooses a tile with balanced sides. A slab along one side's order has long runs on that side and runs of 1 on the
-/// other side; in a balanced tile neither is short. Greedy: each step doubles one dimension of the side whose run is
+/// other side. In a balanced tile, neither is short. Greedy: each step doubles one dimension of the side whose run is
 /// shorter (its innermost dimension that is not whole yet), until the next doubling would take more than `elements`.
 /// Invariant: the tile has at most `elements`. At most log2(elements) steps plus one.
 void fill_balanced(Dims shape, const Order& from, const Order& to, std::int64_t elements, Numbers& tile) {
@@ -65,8 +65,8 @@ struct Access {
 };
 
 /// The longest run of a piece in the storage, within `tile`. Dimensions are merged from the smallest stride up, as long
-/// as the next one continues the merged run, or the gap between them is read over. A source may repeat elements: such a
-/// dimension has a stride shorter than the run.
+/// as the next one continues the merged run, or the gap between them is read over. A source may repeat elements along a
+/// dimension, whose stride is then shorter than the run.
 Run longest_run(const Piece& piece, const Numbers& tile, const Access& access) {
   Run run;
   std::int64_t piece_run = 1;

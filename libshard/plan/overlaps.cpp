@@ -56,9 +56,8 @@ std::int64_t cells_overlapped(const std::vector<std::vector<std::int64_t>>& begi
 void set_running_ends(std::span<Piece> pieces) {
   if (pieces.empty()) return;
   const int d = first_cut(pieces);
-  if (d == pieces.front().offsets.size())
-    return;  // There is only one box, or replicas of one, so there is nothing to
-             // search.
+  // There is only one box, or replicas of one, so there is nothing to search.
+  if (d == pieces.front().offsets.size()) return;
   std::int64_t end = 0;
   for (Piece& piece : pieces) {
     end = std::max(end, piece.offsets[d] + piece.sizes[d]);

@@ -18,7 +18,7 @@ namespace shard {
 /// up to each one.
 void set_running_ends(std::span<Piece> pieces);
 
-/// The range of pieces that may overlap `box`; no other piece does. The caller intersects each of them. \pre
+/// The range of pieces that may overlap `box`. No other piece does. The caller intersects each of them. \pre
 /// set_running_ends
 /// Cost: log n.
 std::pair<std::uint32_t, std::uint32_t> candidates(std::span<const Piece> pieces, const Box& box);

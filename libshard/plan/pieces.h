@@ -37,7 +37,7 @@ void count_in_bytes(Arena& arena, std::string_view tensor, const DTypeBlock& blo
                     std::span<Piece> to);
 
 /// Orders the dimensions of a unit that reads streams by decoding order. The dimensions that separate its source pieces
-/// come first, so that one stream ends before the next begins; the others follow by the strides of the first piece.
+/// come first, so that one stream ends before the next begins. The others follow by the strides of the first piece.
 /// Pieces stay sorted.
 void order_as_stored(Arena& arena, Dims& shape, std::span<Piece> from, std::span<Piece> to);
 

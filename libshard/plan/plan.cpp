@@ -46,7 +46,7 @@ class Planner {
     plan_.from_pieces.reserve(source_.chunks.size());
     plan_.to_pieces.reserve(target_.chunks.size());
     for (const Job& job : jobs()) {
-      // Each job becomes a unit: it collects and simplifies the pieces of both sides. A small line is joined to the
+      // Each job becomes a unit, which collects and simplifies the pieces of both sides. A small line is joined to the
       // unit before it, if that one is small too.
       Unit unit = job.is_copy ? begin_copy(target_.storage_copies[job.index]) : begin_tensor(job.index);
       if (unit.to_count == 0) continue;

@@ -34,7 +34,7 @@ struct Piece {
 
 struct Unit {
   DType from{}, to{};      ///< If equal, bytes are copied unchanged.
-  bool is_line = false;    ///< One-dimensional and copied unchanged; each piece is one contiguous run of its storage.
+  bool is_line = false;    ///< One-dimensional and copied unchanged. Each piece is one contiguous run of its storage.
   bool is_stream = false;  ///< Reads compressed storages, front to back: dimensions are in decoding order.
   Dims shape;              ///< The shape of the whole unit.
   Dims tile;               ///< The shape of a full tile; edge tiles are smaller.
@@ -96,10 +96,10 @@ struct PlanOptions {
 /// Plans the copies that fill `target` (from make_target, placed or not) from `source`. Every needed source byte is
 /// read once, from the lowest rank's replica unless choose_replica selects a different one. Every target byte is
 /// written once. If the target contains only a part of a tensor, only that part of the source is planned.
-/// \pre target.tensors[i].source is set; both catalogs were finished; the source is located, or will be before the plan
-///   runs. Small tensors are joined only if source and target are placed.
+/// \pre target.tensors[i].source is set; the source is valid (validate_catalog), and is located before the
+///   plan runs. Small tensors are joined only if source and target are placed.
 /// \throws Error kUnsupported      a piece begins or ends inside a byte (float6).
-/// \throws Error kInvalidArgument  max_memory is below 1 MiB.
+/// \throws Error kInvalidArgument  max_memory_bytes is below 1 MiB.
 /// Ownership: the plan refers to both catalogs' arenas, which must outlive it. Cost: n log n in chunks; 1,000,000
 /// chunks in under 2 s.
 Plan plan_copies(const Catalog& source, const Catalog& target, const PlanOptions& options);
