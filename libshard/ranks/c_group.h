@@ -13,9 +13,9 @@
 
 namespace shard {
 
-// Calls between a program and a plug-in whose C++ libraries may differ: the one-file program uses LLVM's, LibTorch uses
-// GNU's. Only C crosses: numbers, addresses, functions. Errors cross as the bytes that WireWriter encodes; exceptions
-// and objects of the C++ library do not.
+// Calls between a program and a plug-in whose C++ libraries may differ, because the one-file program uses LLVM's and
+// LibTorch uses GNU's. Only C crosses: numbers, addresses, functions. Errors cross as the bytes that WireWriter
+// encodes; exceptions and objects of the C++ library do not.
 
 struct ConstBytes {
   const std::byte* data;
@@ -51,7 +51,7 @@ void call(bool (*function)(Parameters...), Arguments... arguments) {
   throw_error([&](const ErrorSink* errors) { return function(arguments..., errors); });
 }
 
-/// Destroys an object of this side when the other one needs it no more.
+/// Destroys an object of this side when the other one no longer needs it.
 template <class Served>
 void serve_destroy(void* address) {
   delete static_cast<Served*>(address);

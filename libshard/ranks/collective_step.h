@@ -86,7 +86,7 @@ struct CollectiveStepOptions {
 /// Runs `work` on every rank and returns when all have finished. `work` receives a token that requests a stop if a
 /// different rank failed. It must not use the group except through the step's traffic. In a group of one, it runs on
 /// the caller's thread, without traffic.
-/// \throws Error  the cause, with its rank, on all ranks. Of several failures, it is the lowest rank's, and
+/// \throws Error  the cause, with its rank, on all ranks. If several ranks fail, it is the lowest rank's, and
 ///   interruptions come last (if several ranks fail in the same way, the lowest one reports it, provided its work stops
 ///   in time). kPeer if a rank died or does not respond, unless this rank has its own failure. kInterrupted without a
 ///   rank if this rank was stopped and the others did not answer. After a loss, the group is aborted.

@@ -57,7 +57,7 @@ class Group {
   virtual void abort() noexcept = 0;
 };
 
-/// The group of one rank: it sends nothing.
+/// The group of one rank, which sends nothing.
 Group& solo_group();
 
 /// Collects one value of each rank, by rank.

@@ -26,7 +26,7 @@ struct Launch {
   int local_rank = 0, local_size = 1;  ///< The rank and number of ranks on this host, if the launcher provides them.
   std::string address;                 ///< The host of the rendezvous. Empty if rank 0 must publish one.
   int port = 0;                        ///< 0: rank 0 chooses it.
-  bool agent_hosts_store = false;      ///< torchrun: the agent already listens, all ranks are clients.
+  bool agent_hosts_store = false;      ///< torchrun: the agent already listens, so all ranks are clients.
   std::string job;                     ///< Differs between jobs and between restarts of one job.
   std::string token;                   ///< A secret that the launcher gave only to the job's ranks, or empty.
   std::string session_folder;          ///< Open MPI's folder of this job on this host, or empty.
@@ -38,7 +38,7 @@ struct Launch {
 };
 
 struct LaunchOptions {
-  std::string launcher = "auto";  ///< One of auto, none, torchrun, ompi, pmi, slurm.
+  std::string launcher = "auto";  ///< One of auto, none, torchrun, ompi, mvapich, pmi, slurm.
   std::optional<int> rank{}, world_size{};
   std::string rdzv{};  ///< HOST:PORT, for any launcher.
 };
@@ -47,8 +47,8 @@ using Environment = std::function<std::optional<std::string>(std::string_view na
 /// This process's variables. Threads: any, while no thread changes them.
 Environment process_environment();
 
-/// \throws Error kInvalidArgument  a set that is incomplete or contradicts itself, a value that is not a number, or a
-///   requested launcher whose variables are not set; the message names the variables.
+/// \throws Error kInvalidArgument  a set that is incomplete or contradicts itself, a value that is not a number, a
+///   requested launcher whose variables are not set, or `rdzv` without a launcher; the message names the variables.
 Launch detect_launch(const LaunchOptions& options, const Environment& environment);
 
 /// The first host of a Slurm node list: "n01" of "n[01-04,7],m2". \throws Error kInvalidArgument

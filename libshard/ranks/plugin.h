@@ -27,7 +27,7 @@ GroupRequest to_group_request(std::span<const std::byte> bytes);
 
 /// The name of the entry; its number changes with CGroup, ErrorSink, and the bytes of a request and of an error.
 inline constexpr char kPluginEntry[] = "shard_make_group_2";
-/// Forms the group; all ranks call it. Returns false on errors. Ownership: the caller's.
+/// Forms the group. All ranks call it. Returns false on errors. Ownership: the caller's.
 using MakeGroup = bool (*)(ConstBytes request, CGroup* made, const ErrorSink* errors);
 
 /// The implementation of a plug-in's entry: creates the group with `make` and exports it.

@@ -112,7 +112,7 @@ MPI_Comm init_and_dup() {
   return own;
 }
 
-/// Initializes MPI within a timeout. MPI waits forever for absent ranks; this function does not, and abandons the
+/// Initializes MPI within a timeout. MPI waits forever for absent ranks. This function does not, and abandons the
 /// thread that does.
 MPI_Comm begin_mpi(std::chrono::milliseconds timeout) {
   std::packaged_task<MPI_Comm()> task(init_and_dup);
