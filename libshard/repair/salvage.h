@@ -20,7 +20,7 @@ namespace shard {
 /// Threads: one at a time.
 class Salvage final : public Findings {
  public:
-  /// `sources`: the prefixes that file names are shown without (shown_from).
+  /// File names are shown relative to `sources` (shown_from).
   explicit Salvage(std::vector<std::string> sources = {}) : sources_(std::move(sources)) {}
   /// Records a loss of the tensor that the finding names, or else of its file. \throws Error  a finding that is not
   /// damage.
@@ -31,7 +31,7 @@ class Salvage final : public Findings {
   void lose_storage(std::uint32_t storage, const Error& why) override;
   const Error* lost_storage(std::uint32_t storage) const override { return storages_.find(storage); }
   void mend(std::string what) override { mended_.push_back(std::move(what)); }
-  /// Drops the losses that the caller left out on purpose. \pre nothing is lost later
+  /// Drops the losses that the caller excludes on purpose. \pre nothing is lost later
   void forget(const std::function<bool(const Loss&)>& is_left_out) { std::erase_if(losses_, is_left_out); }
 
   const std::vector<Loss>& losses() const { return losses_; }
