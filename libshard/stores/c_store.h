@@ -61,7 +61,8 @@ struct CStore {
   const StoreFunctions* functions;  ///< Valid as long as the library that created it is open.
 };
 
-/// Provided by the caller: the question and the report of a store that waits. Called by any thread; throw nothing.
+/// Provided by the caller. A store that waits asks whether to stop, and reports why it waits. Called by any thread;
+/// throw nothing.
 struct StoreListener {
   void* place;
   bool (*is_stopped)(void* place);              ///< True: all requests fail with kInterrupted.

@@ -416,7 +416,7 @@ class ObjectOutput final : public Output {
     for (const std::string& url : first) store_.ask({.act = ObjectAct::kRemove, .url = url});
   }
 
-  /// After the commit. What fails here is found by a later run.
+  /// Called after the commit. A later run finds anything that this cannot remove.
   void clean_up(const std::vector<std::string>& old) noexcept {
     try {
       std::set<std::string> made;

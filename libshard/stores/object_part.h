@@ -17,7 +17,7 @@
 
 namespace shard {
 
-/// The end of the URL of a file: nothing for a single one.
+/// The end of the URL of a file. Empty for a single one.
 std::string end_of_url(const OutputFile& file, bool is_folder);
 
 /// Small files of the root, which wait in memory for the commit. Shared by its part and its output.

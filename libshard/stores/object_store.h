@@ -98,8 +98,8 @@ class ObjectStore {
   virtual ObjectAnswer ask(const ObjectRequest& request) const = 0;
 };
 
-/// Whether kCopy may copy an object at `from` to one at `to`: only buckets of one scheme have one server and the same
-/// credentials, and Google's does not know the call.
+/// Whether kCopy may copy an object at `from` to one at `to`. Buckets of two schemes have different servers and
+/// credentials, and Google's server does not know the call.
 inline bool is_copied_by_store(std::string_view from, std::string_view to) {
   return url_scheme(from) == "s3" && url_scheme(to) == "s3";
 }

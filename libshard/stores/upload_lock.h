@@ -16,7 +16,8 @@ inline constexpr int kUploadAttempts = 5;
 /// The error for a request that had no clear answer. \param why  the last answer
 Error no_clear_answer(const std::string& url, const std::string& why);
 
-/// The note is stored with conditions only, so of several runs one holds the lock. All members \throws Error kResource
+/// The note is stored with conditions only, so only one of several runs holds the lock.
+/// All members \throws Error kResource
 /// Threads: one. Ownership: borrows the store.
 class UploadLock {
  public:

@@ -95,7 +95,7 @@ class UploadParts::File final : public FileWriter, public RunCopier {
     return parts_.copy_runs(*this, runs, stop);
   }
 
-  /// Cuts the file into parts. The first `sent` of them remain as they are; no other is begun.
+  /// Cuts the file into parts. The first `sent` of them remain as they are. No other is begun.
   void cut(std::vector<std::int64_t> at, std::int64_t sent = 0) {
     begins_ = std::move(at);
     is_sent.assign(begins_.size() - 1, false);

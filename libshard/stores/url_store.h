@@ -47,7 +47,7 @@ class UrlStore final : public SourceStore {
   mutable std::unique_ptr<UrlFiles> remote_;  ///< Null until the first URL.
 };
 
-/// The bytes out of `all` for what UrlStore reads ahead: 8 MiB for each connection and twice that for each reader, at
+/// The part of `all` bytes in which UrlStore reads ahead: 8 MiB for each connection and twice that for each reader, at
 /// most three quarters.
 std::int64_t url_memory_bytes(std::int64_t all, int connections, int readers);
 

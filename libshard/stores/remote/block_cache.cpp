@@ -100,7 +100,7 @@ std::int64_t BlockCache::room_for_streams() const {
   return std::max(block_bytes_, memory_bytes_ - std::int64_t{2} * readers_ * block_bytes_);
 }
 
-/// The largest block of each stream: all streams have one that is read and one after it.
+/// The largest block of each stream, because all streams have one that is read and one after it.
 std::int64_t BlockCache::share_bytes() const {
   const std::int64_t share = room_for_streams() / (2 * std::max<std::int64_t>(1, recent_streams()));
   return std::clamp(share / kSmallestBlock * kSmallestBlock, kSmallestBlock, block_bytes_);
@@ -241,7 +241,7 @@ void BlockCache::read_on(const FilePtr& file, const Block& block, std::int64_t r
                            : std::ranges::count_if(streams_, [this](const Stream& each) { return is_active(each); });
   const std::int64_t room = room_for_streams() / share_bytes();
   const std::int64_t ahead = std::clamp<std::int64_t>(room / std::max<std::int64_t>(1, active), 1, connections_);
-  // Blocks ahead of so many streams would be removed before they are read.
+  // Blocks ahead of this many streams would be removed before they are read.
   if (recent > kFewStreams && read_bytes > 2 * share_bytes()) return;
   std::int64_t at = block.end;
   std::vector<BlockPtr> next;

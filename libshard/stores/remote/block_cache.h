@@ -22,13 +22,13 @@
 namespace shard::stores {
 
 /// Method: the first block of a file has `head_bytes`, in which its header is expected. A read that begins where an
-/// earlier one ended continues a stream: its block ends at the next multiple of the block size, and the next blocks
+/// earlier one ended continues a stream. Its block ends at the next multiple of the block size, and the next blocks
 /// start. All other reads take only the bytes that they ask for, in steps of 64 KiB, because reads of many files in
 /// turns, such as those of the pieces that ranks have of each tensor, would fetch each block many times over. Streams
-/// share the memory: the more there are, the shorter are their blocks. Blocks that were read to their end make room
-/// first, and then the block that was used longest ago. Reading ahead takes free memory and that of blocks that were
-/// read to their end, and nothing else. Threads: safe. Cost of a read: logarithmic in blocks. Small reads near each
-/// other take a whole block.
+/// share the memory, so many streams have shorter blocks. Blocks that were read to their end make room first, and then
+/// the block that was used longest ago. Reading ahead takes free memory and that of blocks that were read to their end,
+/// and nothing else. Threads: safe. Cost of a read: logarithmic in blocks. Small reads near each other take a whole
+/// block.
 class BlockCache {
  public:
   struct File {
@@ -61,7 +61,7 @@ class BlockCache {
   void put_head(const FilePtr& file, std::span<const std::byte> head);
   /// Starts to fetch the head, if there is room.
   void start_head(const FilePtr& file);
-  /// Announces that [begin, end) need not be read: nothing there is read ahead from now on.
+  /// Announces that [begin, end) need not be read. From now on, it is not read ahead.
   void expect_no_reads(const FilePtr& file, std::int64_t begin, std::int64_t end);
 
  private:

@@ -261,7 +261,7 @@ class Transport::Connection {
   }
 
   static constexpr std::int64_t kLeastProgress =
-      1024;  ///< Bytes in HttpLimits::stall; a slower answer would never end.
+      1024;  ///< Bytes in HttpLimits::stall. A slower answer would never end.
 
   CURL* const easy_;
   CURLM* const multi_;

@@ -1,4 +1,4 @@
-/// \file The answers of servers that list files, checked: no entry is trusted. Inside libshard/stores/remote only.
+/// \file Checks the answers of servers that list files. No entry is trusted. Inside libshard/stores/remote only.
 #pragma once
 
 #include <cstdint>
@@ -25,7 +25,7 @@ class ListingPages {
   /// \throws Error kCorruption  the pages have too few entries
   void count_page();
 
-  /// Sorted, without markers of folders.
+  /// Sorted, without markers of folders. \throws Error kCorruption  a file appears twice
   Listing take();
 
  private:

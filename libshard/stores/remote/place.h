@@ -141,7 +141,7 @@ class Place {
 /// A bucket of an S3 service, or of Google Cloud Storage. \throws Error kInvalidArgument
 std::unique_ptr<Place> open_bucket(Transport& transport, const StoreRequest& request, const Environment& environment,
                                    const std::string& scheme, const std::string& bucket);
-/// A web server.
+/// A web server. \throws Error kUnsupported  http:// of a different machine
 std::unique_ptr<Place> open_web(Transport& transport, const std::string& scheme, const std::string& authority);
 /// A model on a hub. `revision` is empty for the main one. \throws Error kNotFound  also if HF_HUB_OFFLINE is set
 std::unique_ptr<Place> open_hub(Transport& transport, const StoreRequest& request, const Environment& environment,

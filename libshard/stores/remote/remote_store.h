@@ -10,9 +10,9 @@
 
 namespace shard::stores {
 
-/// Paths are URLs. Listings are taken once and describe the files from then on, also for a later check whether a file
-/// changed: each read compares the file with that description. Requests for objects ask each time. Threads: safe.
-/// `listener` must outlive the store.
+/// Paths are URLs. Listings are taken once and describe the files from then on. Each read compares the file with that
+/// description, to notice changes. Requests for objects ask each time. Threads: safe. `listener` must outlive the
+/// store.
 std::unique_ptr<UrlFiles> remote_store(const StoreRequest& request, const StoreListener& listener,
                                        Environment environment, const HttpLimits& limits = {});
 

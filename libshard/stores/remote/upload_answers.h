@@ -1,5 +1,5 @@
 /// \file The answers of servers about uploads, checked like those of listing.h. Names of root elements differ between
-///   servers and are not looked at. Inside libshard/stores/remote only.
+///   servers and are ignored. Inside libshard/stores/remote only.
 #pragma once
 
 #include <cstdint>
