@@ -143,7 +143,8 @@ struct PassParts {
 };
 
 /// Reads everything once. The work is divided into units: blocks of files, views, and pairs of replicas. Threads: run()
-/// starts its own. Memory: 256 KiB per thread, decoders, and the memory of ReplicaCompare.
+/// starts its own. Memory: 256 KiB per thread (1 MiB on a disk with long round trips), decoders, and the memory of
+/// ReplicaCompare.
 class DataPass {
  public:
   /// Ownership: `parts` and the objects it points to must outlive this.

@@ -3,7 +3,7 @@
 ///
 /// prepare() checks metadata: the positions of all tensors, objects, containers. read() reads every byte of the files
 /// once, and replicas once more. finish() collects the findings of all ranks. Each rank of a group has one
-/// Verification, over the same source; the first two functions are the work of a collective step.
+/// Verification, over the same source. The first two functions are the work of a collective step.
 #pragma once
 
 #include <cstdint>

@@ -103,7 +103,7 @@ std::optional<Error> VerifyFindings::first_unread() const {
   return unread == all_.end() ? std::nullopt : std::optional(unread->error);
 }
 
-/// Collective. Rank 0 gets the findings of all ranks; the others keep their own.
+/// Collective. Rank 0 gets the findings of all ranks. The others keep their own.
 void VerifyFindings::gather(Group& group) {
   const auto write = [&](WireWriter& own) {
     own.number(static_cast<std::int64_t>(left_out_));
