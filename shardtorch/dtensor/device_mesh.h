@@ -2,7 +2,7 @@
 /// DeviceMesh: the ranks of a world as an array of any number of axes, with a process group along each of them.
 ///
 /// All ranks of the world create a mesh together, in the same order as its other groups. A rank outside the mesh also
-/// takes part; its object records that the rank is outside. Meshes do not change. Threads: any. Source:
+/// takes part. Its object records that the rank is outside. Meshes do not change. Threads: any. Source:
 /// torch/distributed/device_mesh.py (torch 2.11).
 #pragma once
 

@@ -7,15 +7,15 @@
 ///
 /// `as_tensor()` is the same object as an at::Tensor without storage, for state dicts and for operators: torch's
 /// functions take it (a DTensor converts to it), and return tensors of this kind, of which `of` gives the DTensor.
-/// Operators redistribute their tensors where they must, as those of torch 2.11 do, and record gradients at local()
+/// Operators redistribute their tensors if they must, as those of torch 2.11 do, and record gradients at local()
 /// (operators.h; docs/dtensor.md has a table). Others throw "... is not supported for DTensor! Compute on local() ...".
 /// A call of an operator may be a collective, so all ranks of the mesh make the same calls.
 ///
 /// Gradients: the gradient of local() is that of the whole, in the placements of the tensor; Replicate if it is
 /// Partial. If ranks use a replica in different ways, their gradients are terms: use to_local({Partial}).
 ///
-/// Communicating functions are collectives of the mesh, and so are their backwards: all its ranks make the same call.
-/// If their arguments differ, all throw; invalid placements are refused before anything is sent, on the rank that
+/// Communicating functions are collectives of the mesh, and so are their backwards, so all its ranks make the same
+/// call. If their arguments differ, all throw; invalid placements are refused before anything is sent, on the rank that
 /// passes them. On a rank outside the mesh local() is an empty tensor, and no function communicates. Threads: one at a
 /// time per mesh.
 ///

@@ -42,7 +42,7 @@ at::Tensor with_gradient(const at::Tensor& input, const at::Tensor& value, doubl
       [factor](const Tensors& gradients) { return Tensors{factor == 1 ? gradients[0] : gradients[0] * factor}; })[0];
 }
 
-/// The factor of the gradient of a sharded input where the result is an average.
+/// The factor of the gradient of a sharded input if the result is an average.
 double share(const Placements& input, const OperatorCall& call, const OperatorPlan& plan) {
   double factor = 1;
   for (std::size_t axis = 0; axis < input.size(); ++axis) {

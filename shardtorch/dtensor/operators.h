@@ -2,8 +2,8 @@
 /// Rules of placements: how each operator runs on DTensors. Inside shardtorch/dtensor only.
 ///
 /// An operator with a rule redistributes its tensors to the placements of the rule's plan, runs on the local tensors
-/// with their autograd, and makes DTensors of the results. An operator without one that is composed of others runs as
-/// those. Rules choose the placements of torch 2.11 (torch/distributed/tensor/_ops).
+/// with their autograd, and converts the results to DTensors. An operator without one that is composed of others runs
+/// as those. Rules choose the placements of torch 2.11 (torch/distributed/tensor/_ops).
 #pragma once
 
 #include <ATen/core/Tensor.h>

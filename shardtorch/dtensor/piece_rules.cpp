@@ -93,7 +93,8 @@ Placement merged(const Placement& one, const Placement& other) {
   return is_shard ? one : other;
 }
 
-/// Throws on all ranks if the tensors differ in a dimension other than `dim`: their parts may fit on some ranks only.
+/// Throws on all ranks if the tensors differ in a dimension other than `dim`, because their parts may fit on some ranks
+/// only.
 void check_same_sizes(const OperatorCall& call, std::int64_t dim) {
   for (std::size_t i = 1; i < call.tensors.size(); ++i) {
     bool fits = call.dims(i) == call.dims(0);

@@ -1,8 +1,8 @@
 /// \file
 /// Placements: the effect of one axis of a DeviceMesh on a tensor. Plain values.
 ///
-/// libshard's place() (catalog/layout.h) has the arithmetic. Source: torch/distributed/tensor/placement_types.py (torch
-/// 2.11).
+/// libshard's place() (catalog/layouts/layout.h) has the arithmetic. Source:
+/// torch/distributed/tensor/placement_types.py (torch 2.11).
 #pragma once
 
 #include <cstdint>
@@ -23,7 +23,7 @@ struct Replicate {
   friend bool operator==(const Replicate&, const Replicate&) = default;
 };
 
-/// Sharded along `dim` as by torch.chunk: the last ranks may have fewer elements, or none.
+/// Sharded along `dim` as by torch.chunk, so the last ranks may have fewer elements, or none.
 struct Shard {
   std::int64_t dim = 0;  ///< Negative values count from the end until a DTensor uses the placement.
 

@@ -172,7 +172,7 @@ OperatorPlan plan_bmm(const OperatorCall& call) { return plan_product(call, kBat
 OperatorPlan plan_baddbmm(const OperatorCall& call) { return plan_product(call, kBatches, 1); }
 
 /// matmul of tensors with the same leading dimensions. Torch views these as one dimension, which fails if a later one
-/// of them is sharded; this does not.
+/// of them is sharded. This does not.
 OperatorPlan plan_matmul(const OperatorCall& call) {
   std::string batch;
   for (std::int64_t d = 0; d + 2 < call.dims(0); ++d) batch += static_cast<char>('A' + d);

@@ -1,5 +1,5 @@
 /// \file Transfers the elements of a redistribution between layouts, with autograd, and estimates its time. Inside
-/// shardtorch/dtensor only.
+///   shardtorch/dtensor only.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -27,7 +27,7 @@ struct Redistribution {
 /// A collective of the mesh. \pre this rank is on the mesh; placements are normalized; no axis becomes Partial
 at::Tensor redistribute_local(const at::Tensor& local, const Redistribution& how);
 
-/// This rank's part of `tensor` on a different mesh of the same world; it has no elements if the rank is not on that
+/// This rank's part of `tensor` on a different mesh of the same world. It has no elements if the rank is not on that
 /// mesh. Without autograd. A collective of the world. \throws c10::ValueError  worlds differ; c10::Error  Partial
 /// placements.
 at::Tensor part_on(const DeviceMesh& mesh, const Placements& placements, const DTensor& tensor);

@@ -11,7 +11,7 @@
 
 namespace shard::dtensor {
 
-/// Reduces `local` over all ranks along `axis`; each of them gets the result. A collective of the axis's group.
+/// Reduces `local` over all ranks along `axis`. Each of them gets the result. A collective of the axis's group.
 /// \throws c10::Error  the operation does not support these elements.
 at::Tensor all_reduce(const at::Tensor& local, const DeviceMesh& mesh, std::size_t axis, ReduceOp op);
 
