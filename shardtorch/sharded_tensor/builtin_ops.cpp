@@ -277,7 +277,7 @@ ShardMetadata transposed(ShardMetadata shard) {
   return shard;
 }
 
-/// A chunk spec remains one; other specs are inferred from the shards.
+/// A chunk spec remains one. Other specs are inferred from the shards.
 ShardingSpecPtr transposed(const ShardingSpec& spec, const std::vector<ShardMetadata>& shards) {
   const ChunkShardingSpec* const chunk = as_chunk(spec);
   if (chunk == nullptr) return infer_spec(shards);

@@ -59,12 +59,12 @@ void all_to_all(const std::vector<at::Tensor>& to, const std::vector<at::Tensor>
                 const ProcessGroupPtr& group = nullptr);
 
 /// Rank i's `own` becomes the root's parts[i], with the same shape. Other ranks pass no parts.
-/// \throws c10::ValueError  there is not one part per rank, or another rank than the root passes some.
+/// \throws c10::ValueError  there is not one part per rank, or a rank that is not the root passes some.
 void scatter(const at::Tensor& own, const std::vector<at::Tensor>& parts, int root,
              const ProcessGroupPtr& group = nullptr);
 
 /// The root's all[i] becomes rank i's `own`, with the same shape. Other ranks pass none.
-/// \throws c10::ValueError  there is not one tensor per rank, or another rank than the root passes some.
+/// \throws c10::ValueError  there is not one tensor per rank, or a rank that is not the root passes some.
 void gather(const std::vector<at::Tensor>& all, const at::Tensor& own, int root,
             const ProcessGroupPtr& group = nullptr);
 

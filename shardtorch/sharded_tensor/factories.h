@@ -35,7 +35,7 @@ ShardedTensor init_from_local_shards(std::vector<Shard> local_shards, at::Option
 
 namespace shard {
 
-/// Shards group rank `src_rank`'s `tensor` by `spec`; the others' tensors give only the size and properties, which must
+/// Shards group rank `src_rank`'s `tensor` by `spec`. The others' tensors give only the size and properties, which must
 /// be equal. A rank may get any number of shards: new leaves with the tensor's dtype and requires_grad. Collective: all
 /// ranks compare spec, src_rank, size, dtype and requires_grad, then the shards are scattered (one exchange, without
 /// padding). An error on one rank is thrown on all.

@@ -46,7 +46,7 @@ at::Tensor full_tensor(const ShardedTensor& tensor, Losses losses);
 at::Tensor own_rows(const at::Tensor& table, const at::Tensor& indices, std::int64_t first, std::int64_t padding);
 
 using Tensors = std::vector<at::Tensor>;
-/// The result of `forward` on `inputs` without autograd. `backward` becomes its derivative: it converts gradients of
+/// The result of `forward` on `inputs` without autograd. `backward` becomes its derivative. It converts gradients of
 /// the outputs (always defined, zeros if there are none) to gradients of the inputs.
 Tensors differentiable(const Tensors& inputs, const std::function<Tensors()>& forward,
                        std::function<Tensors(Tensors gradients)> backward);

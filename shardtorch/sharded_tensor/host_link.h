@@ -33,8 +33,8 @@ class HostLink {
  public:
   static constexpr std::size_t kHalfBytes = 16 << 20;
 
-  /// Opens the segments. A collective. Null on all ranks if one of them cannot read the memory of another one: they are
-  /// on several hosts or in several containers, or the system does not allow it. \throws Error kPeer
+  /// Opens the segments. A collective. Null on all ranks if one of them cannot read the memory of another one, because
+  /// they are on several hosts or in several containers, or the system does not allow it. \throws Error kPeer
   static std::unique_ptr<HostLink> open(Group& group);
 
   SpareMemory& spare_memory() { return spare_memory_; }

@@ -71,7 +71,7 @@ ShardedTensorMetadata deserialize_metadata(const std::string& bytes);
 
 /// Checks that no two shards overlap. An empty shard has no elements and overlaps none, at any offset.
 /// \throws c10::ValueError  "Shards ... and ... overlap"; "Found inconsistent ranks for shards: ...".
-/// Cost: O(n log n) in the number of shards if they differ in one or two dimensions; each further dimension adds a
+/// Cost: O(n log n) in the number of shards if they differ in one or two dimensions. Each further dimension adds a
 /// factor log n.
 void check_no_overlap(const std::vector<ShardMetadata>& shards);
 

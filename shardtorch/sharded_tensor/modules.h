@@ -37,8 +37,8 @@ class ShardedAttributes {
   std::vector<Attribute> attributes_;
 };
 
-/// Replaces a parameter by its sharded form (requires_grad on, also on the local shard). C++ modules know a parameter
-/// twice, by name and as a member: shard_parameter(*fc, "weight", fc->weight, spec) replaces both, so that
+/// Replaces a parameter by its sharded form (with requires_grad on, even for the local shard). C++ modules know a
+/// parameter twice, by name and as a member: shard_parameter(*fc, "weight", fc->weight, spec) replaces both, so that
 /// ShardedTensor::of(fc->weight) is the result. A collective, see shard_tensor; an error on one rank is thrown on all,
 /// and no module is changed. Names in errors are those of the class, without namespaces and "Impl".
 /// \throws AttributeError  "Linear has no attribute `foo`"; c10::ValueError  "Expected Linear.bias to be a Tensor, but
@@ -70,7 +70,7 @@ class ForwardLike<Derived, Result (Inner::*)(Arguments...)> {
 template <class Derived, class Inner, class Result, class... Arguments>
 class ForwardLike<Derived, Result (Inner::*)(Arguments...) const>
     : public ForwardLike<Derived, Result (Inner::*)(Arguments...)> {};
-/// The same for an inner module whose forward is overloaded or a template. AnyModule does not accept it.
+/// For an inner module whose forward is overloaded or a template. AnyModule does not accept it.
 template <class Derived>
 class ForwardLike<Derived, void> {
  public:

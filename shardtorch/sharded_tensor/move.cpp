@@ -39,7 +39,7 @@ struct Move {
     if (shard.placement.has_value()) shard.placement = (*this)(*shard.placement);
     return shard;
   }
-  /// A chunk spec remains one with its dim; other specs are inferred from the shards (null).
+  /// A chunk spec remains one with its dim. Other specs are inferred from the shards (null).
   ShardingSpecPtr operator()(const ShardingSpecPtr& spec) const {
     if (!device.has_value()) return spec;
     const ChunkShardingSpec* chunk = as_chunk(*spec);

@@ -80,7 +80,7 @@ class Default {
 
 using DefaultPtr = std::shared_ptr<Default>;
 
-/// The process's default and its lock. Torch's API has one default per process; all other code receives a group as an
+/// The process's default and its lock. Torch's API has one default per process. All other code receives a group as an
 /// argument.
 struct OfProcess {
   std::mutex mutex;

@@ -106,7 +106,7 @@ class World {
 };
 
 /// The world of processes that connect through a store; all ranks call it. Backend "gloo", or "nccl" if
-/// libshard_nccl.so and GPUs are available (set the CUDA device first); its groups may use either. One store may serve
+/// libshard_nccl.so and GPUs are available (set the CUDA device first). Its groups may use either. One store may serve
 /// several worlds, one after another. Threads: `make_group`, as Group. Ranks that are threads of one process should use
 /// make_thread_worlds, because torch 2.11's flight recorder exists once per process and has a race if several Gloo
 /// groups enqueue at once, unless TORCH_FR_BUFFER_SIZE=0 is set. The first group over Gloo sets it if it is not set.
@@ -134,7 +134,7 @@ struct InitOptions {
 ///   backend is not available, or there is a default group already.
 ProcessGroupPtr init_process_group(const std::string& backend = "gloo", const InitOptions& options = {});
 
-/// Makes the program's own group (wrap_process_group) the default group; its ranks are the world. Without a `store`,
+/// Makes the program's own group (wrap_process_group) the default group. Its ranks are the world. Without a `store`,
 /// `new_group` throws. With a store, which no other world may use, all ranks connect now.
 /// \throws c10::ValueError  the group's ranks are not 0, 1, ... in this order; c10::Error  there is a default group
 ///   already.
@@ -143,7 +143,7 @@ ProcessGroupPtr init_process_group(ProcessGroupPtr group, c10::intrusive_ptr<c10
 /// Makes `world` the process's default group once all ranks have called this. Other threads see no default until then.
 /// \throws c10::Error  there is one already.
 ProcessGroupPtr init_process_group(std::shared_ptr<World> world);
-/// Does the same only for the calling thread (ranks as threads); its default group hides the process's.
+/// Does the same only for the calling thread (ranks as threads). Its default group hides the process's.
 ProcessGroupPtr init_thread_process_group(std::shared_ptr<World> world);
 /// Removes the calling thread's default group, or else the process's, and the groups created from it. Tensors that use
 /// them keep them alive. Does nothing if there is none.

@@ -14,7 +14,7 @@ namespace shard {
 
 namespace {
 
-/// The source splits `tensor`; all ranks receive into their local shards.
+/// The source splits `tensor`. All ranks receive into their local shards.
 Transfer plan_scatter(const ShardedTensor& sharded, const at::Tensor& tensor, int source) {
   const ProcessGroup& group = *sharded.process_group();
   SHARD_CHECK_VALUE(source >= 0 && source < group.size(), "Source rank ", source, " is not in a group of ",

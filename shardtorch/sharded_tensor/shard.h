@@ -13,7 +13,7 @@ struct Shard {
   /// Layout and contiguity are checked later, when a ShardedTensor is built from it.
   /// \throws c10::ValueError  tensor and metadata differ in size, or in device if the metadata has a placement.
   Shard(at::Tensor tensor, ShardMetadata metadata);
-  /// Takes sizes and device from the tensor; the placement is "rank:<rank>/<device>".
+  /// Takes sizes and device from the tensor. The placement is "rank:<rank>/<device>".
   static Shard from_tensor_and_offsets(at::Tensor tensor, Sizes offsets, int rank);
 
   at::Tensor tensor;

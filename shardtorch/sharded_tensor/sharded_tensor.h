@@ -4,11 +4,11 @@
 /// Handles are shared references, like those of at::Tensor: a copy of a handle copies no elements, and `is_same`
 /// compares identity. A handle contains a c10::TensorImpl without storage: `as_tensor()` is the same object as an
 /// at::Tensor, for parameters of modules and values of state dicts. Every operator on it goes to ops.h, never to an
-/// ordinary kernel: it runs the registered op or throws "... not supported for ShardedTensor!".
+/// ordinary kernel. It runs the registered op or throws "... not supported for ShardedTensor!".
 ///
 /// Functions communicate only if documented. Those are SPMD: all members of the group make the same call. Collectives
 /// agree on errors. All ranks throw the error of one rank, and a c10::ValueError with both sides if ranks differ in
-/// arguments or in a tensor's metadata (size, properties, boxes, owners); the group remains usable. With init_rrefs it
+/// arguments or in a tensor's metadata (size, properties, boxes, owners). The group remains usable. With init_rrefs it
 /// is otherwise, see CreateOptions. Threads: one at a time per tensor.
 ///
 /// Source: torch/distributed/_shard/sharded_tensor/api.py (torch 2.11).
@@ -45,8 +45,8 @@ struct CreateOptions {
   bool pin_memory = false;  ///< CPU shards only; needs CUDA.
   at::MemoryFormat memory_format = at::MemoryFormat::Contiguous;
   ProcessGroupPtr process_group{};  ///< Null: the default group.
-  /// Creates remote_shards(): all workers of the RPC construct the tensor together. If an error occurs before a worker
-  /// has its local shards, only this worker throws it; the others wait for it in the RPC and throw a c10::Error at its
+  /// Creates remote_shards(). All workers of the RPC construct the tensor together. If an error occurs before a worker
+  /// has its local shards, only this worker throws it. The others wait for it in the RPC and throw a c10::Error at its
   /// timeout. This holds for the constructor and its factories, for moves, clone, and loading of state.
   bool init_rrefs = false;
 };
@@ -123,8 +123,8 @@ class ShardedTensor : public ShardedTensorBase {
   /// validated. A rank may have no shards. A collective: an error on one rank makes all ranks throw, even with
   /// init_rrefs.
   /// \throws c10::ValueError  see local_metadata.h; c10::Error
-  /// Without a `global_size`, every rank passes one shard. Only the shards' sizes count: they are placed consecutively
-  /// along the first dimension, in the order of ranks.
+  /// Without a `global_size`, every rank passes one shard. Only the shards' sizes count, because they are placed
+  /// consecutively along the first dimension, in the order of ranks.
   static ShardedTensor init_from_local_shards(std::vector<Shard> local_shards, at::OptionalIntArrayRef global_size,
                                               ProcessGroupPtr group = nullptr, bool init_rrefs = false);
   /// Does the same if every rank already knows the whole metadata. Nothing is compared between ranks, so it is not a
@@ -161,7 +161,7 @@ class ShardedTensor : public ShardedTensorBase {
     std::optional<at::ScalarType> dtype{};
   };
   /// Copies the whole tensor into `out` on group rank `dst`; `out` is passed only there and has the tensor's size; its
-  /// dtype, device and strides may differ. A collective, also for ranks without elements; a process outside the group
+  /// dtype, device and strides may differ. A collective, even for ranks without elements; a process outside the group
   /// does nothing. If it throws, nothing was written, unless a peer died on the way.
   /// \throws c10::ValueError  `out` is missing, on a wrong rank, or of a different size; `dst` is not a rank of the
   ///   group; ranks differ in `dst`, in the dtype, or in the tensor, whose facts are compared first (see the top of
@@ -180,7 +180,7 @@ class ShardedTensor : public ShardedTensorBase {
   at::Tensor full_tensor() const;
 
   /// Moves to the CPU; returns this very tensor if all placements, on all ranks, are on the CPU already. A chunk spec
-  /// remains one; other specs are inferred from the shards. `group` null: the tensor's own. The result is not pinned.
+  /// remains one. Other specs are inferred from the shards. `group` null: the tensor's own. The result is not pinned.
   /// \throws c10::Error  a memory format other than preserve and contiguous.
   ShardedTensor cpu(at::MemoryFormat memory_format = at::MemoryFormat::Preserve, ProcessGroupPtr group = nullptr) const;
   /// Moves to the current CUDA device. Always returns a new object, which shares local tensors that are already there.
@@ -211,7 +211,7 @@ class ShardedTensor : public ShardedTensorBase {
   ShardedTensor to(at::Device device, at::ScalarType dtype) const;
 
   /// Reshards the tensor in place, and returns it: from any dimension to any, in any order of owners. A collective, as
-  /// gather; nothing moves if dimension and placements do not change. Afterwards the metadata's shards are in the order
+  /// gather. Nothing moves if dimension and placements do not change. Afterwards the metadata's shards are in the order
   /// of ranks, empty ones begin at the end at most. The local tensor is a new one. While gradients are recorded and the
   /// tensor requires them, its gradient goes back to the old local tensors (backward is a collective); otherwise
   /// (torch::NoGradGuard, for parameters) it is a leaf with the old one's properties. remote_shards() still refers to

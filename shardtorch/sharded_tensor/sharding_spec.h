@@ -55,7 +55,7 @@ inline bool operator==(const ShardingSpec& a, const ShardingSpec& b) { return a.
 /// empty. Chunk i begins at i times that length, even past the end. A rank may appear several times.
 class ChunkShardingSpec final : public ShardingSpec, public std::enable_shared_from_this<ChunkShardingSpec> {
  public:
-  /// `dim` may be negative (from the end); it is checked once a size is known.
+  /// `dim` may be negative (from the end). It is checked once a size is known.
   /// \throws c10::ValueError  no placements.
   ChunkShardingSpec(std::int64_t dim, std::vector<RemoteDevice> placements);
   ChunkShardingSpec(std::floating_point auto dim, std::vector<RemoteDevice> placements) = delete;

@@ -10,7 +10,7 @@ namespace shard {
 /// The name and id of the running kernel. They are the same for processes that can reach each other over the loopback.
 std::string host_identity();
 
-/// Pages of a file without a name. The process that creates them writes; others read. They are freed when the last
+/// Pages of a file without a name. The process that creates them writes. Others read. They are freed when the last
 /// process that maps them ends, even if it is killed. Only processes of the same user can open them.
 class SharedMemory {
  public:

@@ -18,7 +18,7 @@ struct Transfer {
   Transfer(int ranks, at::ScalarType dtype)
       : travel_as(dtype), to(static_cast<std::size_t>(ranks)), from(static_cast<std::size_t>(ranks)) {}
 
-  at::ScalarType travel_as;  ///< The dtype of elements in transit, also on this rank.
+  at::ScalarType travel_as;  ///< The dtype of elements in transit, even on this rank.
   std::vector<std::vector<at::Tensor>> to, from;
   /// The call's arguments as text. Like `travel_as`, they are the same on all ranks.
   std::vector<std::string> arguments;
@@ -30,7 +30,7 @@ at::Tensor empty_for(const ProcessGroup& group, at::IntArrayRef sizes, const at:
 
 /// Copies the elements of each `to` into the corresponding `from` of the other rank, and those that stay on this rank.
 /// Over Gloo, ranks on one host use shared memory (host_link.h). Otherwise, a single contiguous tensor that is on the
-/// group's device and already has the dtype in transit is sent and received in place; other tensors are packed there.
+/// group's device and already has the dtype in transit is sent and received in place. Other tensors are packed there.
 /// So between GPUs over NCCL, no byte passes through host memory (ProcessGroup::wire_bytes counts). No autograd.
 /// \param plan  Returns the transfers, on each rank separately. If it throws, or if packing throws, then all ranks
 ///   throw (agree.h) and nothing is sent or written.
