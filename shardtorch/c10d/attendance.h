@@ -17,8 +17,8 @@ std::string attendance_key(const std::string& roll, int rank);
 std::string absent_ranks(c10d::Store& store, const std::string& roll, int size);
 
 /// Every rank whose operation failed calls this once per store. The ranks that do not call it within `patience` of the
-/// first one are missing: they died or are still elsewhere. \returns  As absent_ranks, the same on all callers; empty
-/// if the store does not answer within four times `patience`.
+/// first one are missing, because they died or are still elsewhere. \returns As absent_ranks, the same on all callers;
+/// empty if the store does not answer within four times `patience`.
 /// Cost: a few requests per rank, and one per rank by the first caller; takes `patience` if a rank is missing.
 std::string missing_after_failure(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size,
                                   std::chrono::milliseconds patience);

@@ -2,7 +2,7 @@
 /// Tensors' memory as one file, so that a plan's copies can read or write it. Inside shardtorch/checkpoint only.
 ///
 /// Tensors that are packed in this host's memory are read and written in place. All others (on a GPU, strided,
-/// conjugated) are never copied whole: each call moves its part through a buffer of kStageBytes, which is pinned if any
+/// conjugated) are never copied whole. Each call moves its part through a buffer of kStageBytes, which is pinned if any
 /// tensor is on a GPU. The number of buffers is that of concurrent calls.
 #pragma once
 

@@ -7,7 +7,7 @@
 ///
 /// Weights are ShardedTensor parameters with the names and shapes of torch::nn::Linear, so state dicts and checkpoints
 /// are those of the whole layer. Pass local_parameters() (parameters.h) to optimizers. Every function is a collective
-/// of the group; so is backward. Each shard's gradient is its part of the whole layer's. Source: Shoeybi and others,
+/// of the group. So is backward. Each shard's gradient is its part of the whole layer's. Source: Shoeybi and others,
 /// Megatron-LM (arXiv 1909.08053), section 3.
 #pragma once
 

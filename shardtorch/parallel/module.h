@@ -21,12 +21,11 @@ struct ParameterOptions {
 
 /// Moves and converts all parameters, buffers and gradients of `module` and its children in place, so that optimizers
 /// keep their parameters. As in Python's Module.to, integers keep their dtype. Either everything changes, on all ranks,
-/// or nothing does: all results are computed first. A collective of `group` (null: the default group), which must
-/// contain all ranks of all shards. Nothing: unchanged.
+/// or nothing does, because all results are computed first. A collective of `group` (null: the default group), which
+/// must contain all ranks of all shards. Nothing: unchanged.
 /// \throws c10::TypeError  `dtype` is neither floating-point nor complex; c10::NotImplementedError  a DTensor
-/// parameter,
-///   or one with init_rrefs; c10::ValueError  ranks differ in the arguments, or a CUDA device is not the current one;
-///   c10::Error  there is no CUDA, or too little memory. One rank's error is thrown on all.
+///   parameter, or one with init_rrefs; c10::ValueError  ranks differ in the arguments, or a CUDA device is not the
+///   current one; c10::Error  there is no CUDA, or too little memory. One rank's error is thrown on all.
 /// Memory: temporarily a second copy of all parameters, buffers and gradients that change.
 void to(torch::nn::Module& module, std::optional<at::Device> device, std::optional<at::ScalarType> dtype = std::nullopt,
         const ProcessGroupPtr& group = nullptr);

@@ -194,9 +194,8 @@ std::unique_ptr<OptimizerOptions> options_of(const OptimizerOptions& options, co
   return visit_options(options, [&](const auto& own) { return changed(own, dict); });
 }
 
-/// \throws c10::ValueError  an option of the saved group of `parameter` that `own` cannot take over: C++ does not have
-/// it,
-///   or the optimizer has no state for it.
+/// \throws c10::ValueError  an option of the saved group of `parameter` that `own` cannot take over, because C++ does
+///   not have it or the optimizer has no state for it.
 void check_options(const OptimizerOptions& own, const GenericDict& saved, const std::string& parameter) {
   const GenericDict options = dict_of_options(own);
   for (const char* name : {"amsgrad", "momentum", "maximize", "decoupled_weight_decay"}) {

@@ -7,7 +7,7 @@
 ///      "param_groups": [{"lr": 0.001, "betas": (0.9, 0.999), ..., "params": ["layer.weight", ...]}]}
 ///
 /// So either language can continue the other's training. The state of a sharded parameter is a ShardedTensor with the
-/// same sharding: a checkpoint can be loaded by different ranks, under different shardings, as parameters can.
+/// same sharding, so a checkpoint can be loaded by different ranks, under different shardings, as parameters can.
 #pragma once
 
 #include <torch/nn/module.h>

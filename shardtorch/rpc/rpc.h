@@ -34,7 +34,7 @@ struct RpcOptions {
 };
 
 /// Starts this process's agent and makes it the current one (set_current_rpc_agent). All workers call it and connect
-/// through `store`, whose keys should have their own prefix; the same store may be used again after shutdown_rpc.
+/// through `store`, whose keys should have their own prefix. The same store may be used again after shutdown_rpc.
 /// Threads: one at a time calls init_rpc and shutdown_rpc. After an error there is none, and it may be called again.
 /// \throws c10::Error  there is an agent already; a worker does not connect. c10::ValueError  rank, size or name
 std::shared_ptr<RpcAgent> init_rpc(c10::intrusive_ptr<c10d::Store> store, const RpcOptions& options);

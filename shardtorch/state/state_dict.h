@@ -40,9 +40,9 @@ struct LoadStateResult {
 ///   are not tensors, sizes and boxes of shards that differ.
 LoadStateResult load_state_dict(torch::nn::Module& module, const StateDict& state, bool strict = true);
 
-/// This rank's part of `state` as a torch.save file: Python's torch.load (weights_only=False, under
-/// load_with_process_group) reads it. A ShardedTensor is written with its local shards, metadata, spec and with this
-/// rank and size in its group and in the default group; a tensor with its device and its storage, whole, once for all
+/// This rank's part of `state` as a torch.save file, which Python's torch.load (weights_only=False, under
+/// load_with_process_group) reads. A ShardedTensor is written with its local shards, metadata, spec and with this rank
+/// and size in its group and in the default group; a tensor with its device and its storage, whole, once for all
 /// tensors that share it. Tensors and containers under several names remain one.
 /// \throws Error kUnsupported  a value that cannot be pickled: Error::tensor() is its path ("model.3.weight"). It is
 ///   undefined, sparse, quantized, without storage, or a second tensor uses its storage with a different dtype.
@@ -60,8 +60,8 @@ using MapLocation = std::function<at::Device(at::Device saved)>;
 
 /// Reads a file of save_state or Python's torch.save from this rank. Every ShardedTensor gets the group of
 /// LoadWithProcessGroup, or else the default group, and must have been saved under the same ranks and sizes. Loading is
-/// collective if a tensor was created with init_rrefs: all workers load together; if one of them throws before that,
-/// the others wait for it until the RPC's timeout. Tensors go to the device from `map_location`; Parameters are
+/// collective if a tensor was created with init_rrefs. All workers then load together. If one of them throws before
+/// that, the others wait for it until the RPC's timeout. Tensors go to the device from `map_location`; Parameters are
 /// tensors, OrderedDicts are dicts, a torch.Size is a tuple. Nothing in the file is executed.
 /// \throws c10::Error  "Need to initialize default process group ...", "Local rank at save time was 1, but at load time
 ///   was 0", and the same of global rank, local and global world size, in this order; a tensor of a CUDA device without

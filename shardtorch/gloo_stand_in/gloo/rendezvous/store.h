@@ -1,6 +1,6 @@
 #pragma once
 // The torch wheel contains c10d/ProcessGroupGloo.hpp but no Gloo headers. These few declarations let the compiler parse
-// that header. Our code only passes pointers; all of Gloo is inside libtorch_cpu. Code here must not create or call
+// that header. Our code only passes pointers. Gloo itself is inside libtorch_cpu. Code here must not create or call
 // anything in gloo::.
 
 #include <chrono>
