@@ -42,7 +42,7 @@ enum class QuantizedForm : std::uint8_t {
   kQuanto,         ///< `weight._data`.
   kTorchao,        ///< `_weight_qdata`.
   kState,          ///< A state of an 8-bit optimizer: `state1`, `qmap1`, `absmax1`.
-  kScales,         ///< Scales of activations or of a cache, without a weight.
+  kScales,         ///< Scales without a weight beside them, such as those of activations or of a cache.
   kOther,          ///< Known to be quantized, but in none of the forms above: AQLM, EXL2, EXL3, HIGGS, BitNet.
 };
 /// Whether compute/find_formulas.h has a formula for weights of that form.

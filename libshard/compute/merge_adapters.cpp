@@ -23,7 +23,7 @@ namespace shard {
 
 namespace {
 
-/// A change of names: a prefix that the base model has and the adapter lacks, or the other way round.
+/// A change of names: from the start of the adapter's names to that of the base model's.
 struct Prefix {
   std::string_view strip, add;
 

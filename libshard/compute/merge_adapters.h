@@ -32,9 +32,11 @@ struct MergedAdapter {
 
 /// The base model with weights merged while they are read. A weight that is stored under several names stays one.
 ///
-/// The names of modules are those of the base model, possibly after one of a few prefixes is added or removed,
-/// which is chosen once per adapter. A pair belongs to `MODULE.weight`, or to a parameter of experts `MODULE.NAME`
-/// whose shape fits ([experts, out, in] or [experts, in, out]). \param counts  receives the counts of each adapter
+/// The names of modules are those of the base model, possibly after a prefix is added, removed or replaced. The prefix
+/// that fits most modules of the adapter is tried first, then the others, of which only one may fit. A pair belongs to
+/// `MODULE.weight`, or to a parameter of experts `MODULE.NAME` whose shape fits ([experts, out, in] or
+/// [experts, in, out]).
+/// \param counts  receives the counts of each adapter
 /// \param computed  the readers that compute weights of `base`, which are not rounded before the sum
 /// \throws Error kInvalidArgument  a module that the base model does not have
 /// \throws Error kCorruption  half a pair; shapes that do not fit

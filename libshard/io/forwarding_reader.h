@@ -9,8 +9,8 @@
 
 namespace shard {
 
-/// Does not pass on in_memory() and stream(), because a derived class may have to see each read. Threads: as the other
-/// reader.
+/// Does not pass on in_memory(), stream() and streams_at_once(), because a derived class may have to see each read.
+/// Threads: as the other reader.
 class ForwardingReader : public RandomReader {
  public:
   explicit ForwardingReader(std::shared_ptr<const RandomReader> file) : file_(std::move(file)) {

@@ -7,8 +7,9 @@
 /// A file that is still open is not opened again: its readers share it. Those opened last stay open for later readers.
 ///
 /// On a disk with long round trips (RandomReader::requests_at_once), the store also asks ahead. After a second request
-/// for the status or the content of a file in a folder, it requests the same of the next files with that suffix,
-/// several at one time. When a file is opened, it reads the first and the last bytes, which most formats need first.
+/// for the status or the content of a file in a folder that was listed, it requests the same of the next files with
+/// that suffix, several at one time. When a file is opened, it reads the first and the last bytes, which most formats
+/// need first.
 ///
 /// Contents are watched: from its first opening on, a file must keep its identity, size and modification time. A change
 /// in the middle of a file is not noticed if the modification time was reset.
