@@ -56,8 +56,8 @@ struct OutputNote {
 class OutputPart {
  public:
   virtual ~OutputPart() = default;
-  /// Creates one of the files declared when the output was begun, with exactly `file.bytes`. \throws Error kResource
-  /// In a resumed output the file may already exist. Its bytes are kept.
+  /// Creates one of the files declared when the output was begun, with exactly `file.bytes`. In a resumed output the
+  /// file may already exist. Its bytes are kept. \throws Error kResource, kExists
   virtual FileWriter& create(const OutputFile& file) = 0;
   /// Opens a file that a different rank, its owner, has created. \throws Error kResource
   virtual FileWriter& open(const std::string& path) = 0;

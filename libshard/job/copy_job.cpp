@@ -36,7 +36,8 @@ struct Left {
   bool is_found() const { return !heads.empty(); }
 };
 
-/// A hash of every copy and of the job's parameters.
+/// A hash of `inputs`, CopyJob::computation and every copy. If the ranks' plans differ, the topology takes the place of
+/// the copies.
 std::string hash_of_plan(const PreparedCopy& prepared, const std::string& inputs, const CopyJob& job,
                          const Group& group) {
   Hasher hasher(HashAlgorithm::kXxh3_128);
@@ -90,9 +91,8 @@ PlanGrid grid_of(const Left& left, const PlanGrid& now) {
 /// \throws Error kInvalidArgument  a tile of `plan`, which was made for `grid`, does not fit into `memory_bytes`
 void check_memory(const CopyJob& job, const Plan& plan, const PlanGrid& grid, std::int64_t memory_bytes) {
   if (grid.max_memory_bytes <= memory_bytes) return;
-  const bool is_tile_alone =
-      job.device == nullptr && job.topology.peer_store == nullptr;  // In the other cases, the buffers next to tiles
-                                                                    // depend on the memory.
+  // In the other cases, the buffers next to tiles depend on the memory.
+  const bool is_tile_alone = job.device == nullptr && job.topology.peer_store == nullptr;
   if (is_tile_alone && fits_in_memory(plan, memory_bytes)) return;
   throw Error(ErrorCode::kInvalidArgument, "cannot resume: the interrupted run had a higher memory limit")
       .expected(grid.max_memory_bytes)

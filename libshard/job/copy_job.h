@@ -84,9 +84,9 @@ struct CopyJob {
 };
 
 /// The results of a job, or of its plan with `dry_run`: all fields of `shardctl.result/1` and `shardctl.plan/1`. In a
-/// job by owner, the numbers of bytes, copies, tiles and memory are this rank's. With several places, or with
-/// Topology::peer_store, they are sums over ranks. In that case, memory is the largest of any rank, and free bytes are
-/// the smallest of any place.
+/// job by owner, the numbers of bytes, copies, tiles and memory are this rank's. If Topology::sums_plans(), they are
+/// sums over ranks, except memory, which is the largest of any rank. Free bytes of a dry run are the smallest of any
+/// place.
 struct CopyResult {
   std::string format;
   std::vector<File> files;
@@ -110,9 +110,10 @@ struct CopyResult {
 /// states which places are committed. With a device, the job asks for its free memory before it plans, and uses the
 /// smallest value of all ranks as its limit, on the hosts as well.
 /// \throws Error  of any step, the same on all ranks. The destination is then unchanged, except in the case above.
-///     kInvalidArgument  ranks have different options or see different files from rank 0; or the output to resume
-///   belongs to a different job and is kept. kCorruption  the source changed during the run.
-///     kResource  a device has too little memory; the message has both numbers.
+/// \throws Error kInvalidArgument  ranks have different options or see different files from rank 0; or the output to
+///   resume belongs to a different job and is kept
+/// \throws Error kCorruption  the source changed during the run, or files of one name and size differ between ranks
+/// \throws Error kResource  a device has too little memory; the message has both numbers
 /// Memory: move the job in, because its selection is freed once the target, which is equally large, is built.
 CopyResult run_copy_job(OutputStore& output, Group& group, CopyJob job, Progress& progress,
                         const std::function<void(const CopyResult&)>& on_plan);

@@ -26,7 +26,8 @@
 
 namespace shard {
 
-/// Decisions that are identical on all ranks, made before copying.
+/// Decisions that are made before copying. They are identical on all ranks, except for the plan if
+/// Topology::plans_differ(), and for the journal.
 struct PreparedCopy {
   Catalog target;
   std::optional<Catalog> filled{};  ///< The result of TargetMaker::fill, if the plan does not fill the target itself.
@@ -56,7 +57,7 @@ class CopyRun {
   /// \param left  the output to resume at this rank's place, or null.
   CopyRun(OutputStore& store, Group& group, const CopyJob& job, PreparedCopy& prepared, const OutputPlaces& places,
           std::unique_ptr<LeftOutput> left, Progress& progress);
-  /// \throws Error  of any step, the same on all ranks. The output was then aborted.
+  /// \throws Error  of any step. The output was then aborted, or kept as CopyJob::resume defines.
   void run();
 
  private:

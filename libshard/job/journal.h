@@ -36,7 +36,7 @@ struct JobIdentity {
   std::string version;  ///< The program's version.
   std::vector<SourceFile> source;
   std::string target;  ///< Used in messages: format, files, bytes.
-  std::string plan;    ///< A hash of every copy.
+  std::string plan;    ///< A hash that equal jobs share.
 };
 /// \throws Error kInvalidArgument  they differ; the message names the property
 void expect_same_job(const JobIdentity& interrupted, const JobIdentity& now);

@@ -27,11 +27,11 @@ struct Topology {
   /// Each rank writes the files that it owns to its own place, and writes to no other place. With `peer_store`, ranks
   /// send the data that they read for others.
   bool own_places = false;
-  /// Each rank writes the files that it owns, all to one place, because files there have one writer
-  /// (OutputTraits::whole_files).
+  /// Each rank writes the files that it owns, or its share of a file, all to one place, because files and shares there
+  /// have one writer (OutputTraits::whole_files).
   bool whole_files = false;
 
-  /// True if a rank's plan fills only the files that it owns.
+  /// True if a rank's plan fills only the files and shares that it owns.
   bool fills_own_files() const { return own_places || whole_files; }
   /// True if a rank's plan contains its own copies only.
   bool plans_differ() const { return by_owner || peer_store != nullptr || fills_own_files(); }
