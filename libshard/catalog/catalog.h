@@ -89,8 +89,8 @@ struct Tensor {
                                       ///< dtype (for a tensor in several chunks: in every chunk). In a target, as in
                                       ///< its source, but with separate bytes if storages differ.
   std::uint32_t source = kNoIndex;    ///< Target only: the index of the source catalog's tensor that provides its data.
-  std::uint32_t sharding =
-      kNoIndex;  ///< Index into Catalog::shardings; kNoIndex if the checkpoint does not describe it.
+  /// Index into Catalog::shardings; kNoIndex if the checkpoint does not describe it.
+  std::uint32_t sharding = kNoIndex;
   DType dtype{};
   bool damaged = false;    ///< Has a finding; listed, but must not be read or planned.
   std::int32_t rank = -1;  ///< The owning rank if the value differs between ranks, otherwise -1.

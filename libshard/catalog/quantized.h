@@ -107,8 +107,8 @@ struct QuantizationFacts {
   std::vector<QuantizationScheme> schemes{};
   /// Modules that stay plain: names, or regular expressions after "re:". The first kMostIgnored.
   std::vector<std::string> ignored{};
-  bool transforms_inputs =
-      false;  ///< A model multiplies inputs or outputs of modules by matrices. The weights undo it.
+  /// A model multiplies inputs or outputs of modules by matrices. The weights undo it.
+  bool transforms_inputs = false;
 
   static constexpr std::size_t kMostSchemes = 64, kMostIgnored = 1 << 16;
   void add(QuantizationScheme scheme);

@@ -22,7 +22,7 @@ class ComputedReader final : public Reader {
  public:
   /// The tensors of the first reader that are not dropped, as they are, and those of the formulas. The files of the
   /// other readers follow those of the first. One that lists no files reads those of the reader before it. Objects are
-  /// those of the first, in its container tree if each tensor has its name there.
+  /// those of the first that `computation` keeps, in its container tree if each tensor has its name there.
   /// \pre there is a reader
   /// \throws Error kCorruption  a name occurs twice; the computed tensors are out of proportion to the files
   /// \throws Error kUnsupported  ranks have different values of an operand

@@ -179,8 +179,8 @@ class Merging {
 
 Error Merging::missing(std::uint32_t adapter, std::string_view name) const {
   const auto has = [&](std::string_view part) { return name.find(part) != std::string_view::npos; };
-  const bool is_fused =
-      has(".experts.lora_") || has(".experts.base_layer.");  // The base model may have them one by one.
+  // The base model may have them one by one.
+  const bool is_fused = has(".experts.lora_") || has(".experts.base_layer.");
   return Error(ErrorCode::kInvalidArgument,
                fmt::format("cannot merge {}: the base model has nothing for '{}'", adapters_[adapter].label, name))
       .of_tensor(name)

@@ -107,10 +107,10 @@ class Error : public std::runtime_error {
   /// Alternative requests, best first. Shown after `hint` if both are set.
   const std::vector<Suggestion>& suggestions() const noexcept { return suggestions_; }
 
-  Error& in_file(
-      std::string_view path);  ///< Sets the file unless one is already set (the innermost caller knows best).
-  Error& replace_file(
-      std::string_view path);  ///< Replaces a path that is meaningless to the caller, such as a temporary one.
+  /// Sets the file unless one is already set, because the innermost caller knows best.
+  Error& in_file(std::string_view path);
+  /// Replaces a path that is meaningless to the caller, such as a temporary one.
+  Error& replace_file(std::string_view path);
   Error& of_tensor(std::string_view name);
   Error& because(std::string_view why);
   Error& hint(std::string_view hint);

@@ -100,9 +100,8 @@ class PosixReader final : public RandomReader {
     std::int64_t held = 0;
     for (std::int64_t at = offset_bytes; at < end;) {
       const std::int64_t data = ::lseek(descriptor_.get(), at, SEEK_DATA);
-      if (data < 0)
-        return errno == ENXIO ? held : count;  // ENXIO: a hole up to the end of the file. Other errors mean that holes
-                                               // are unknown.
+      // ENXIO: a hole up to the end of the file. Other errors mean that holes are unknown.
+      if (data < 0) return errno == ENXIO ? held : count;
       if (data >= end) break;
       const std::int64_t hole = ::lseek(descriptor_.get(), data, SEEK_HOLE);
       if (hole < 0) return count;

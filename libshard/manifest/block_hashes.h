@@ -57,8 +57,8 @@ class BlockHashes {
     std::map<std::int64_t, std::int64_t> early;  ///< Spans of the file: begin to end. Adjacent spans are joined.
     Hasher hasher;
   };
-  using BegunPtr =
-      std::shared_ptr<Begun>;  ///< A thread may still be hashing a block that another thread has marked lost.
+  /// A thread may still be hashing a block that another thread has marked lost.
+  using BegunPtr = std::shared_ptr<Begun>;
   enum class Turn { kNow, kLater, kNever };
 
   Turn claim(std::int64_t block, std::int64_t begin, std::int64_t end, BegunPtr& begun);

@@ -191,8 +191,8 @@ ProcessGroupPtr set_default_of_process(DefaultPtr made) {
 
 ProcessGroupPtr init_process_group(std::shared_ptr<World> world) {
   check_not_set(default_of_process());
-  return set_default_of_process(
-      std::make_shared<Default>(std::move(world)));  // Waits for all ranks without holding the lock.
+  // Waits for all ranks without holding the lock.
+  return set_default_of_process(std::make_shared<Default>(std::move(world)));
 }
 
 ProcessGroupPtr init_process_group(ProcessGroupPtr group, c10::intrusive_ptr<c10d::Store> store) {

@@ -19,8 +19,8 @@ struct Process {
 };
 
 Process& process() {
-  static Process* const instance =
-      new Process;  // Never destroyed, because tensors may be destroyed after static objects.
+  // Never destroyed, because tensors may be destroyed after static objects.
+  static Process* const instance = new Process;
   return *instance;
 }
 

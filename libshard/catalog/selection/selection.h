@@ -44,10 +44,12 @@ struct Selection {
   std::shared_ptr<Arena> arena = std::make_shared<Arena>();
 };
 
-/// Applies the options. A renamed tensor keeps its path as far as whole parts were stripped or added; otherwise, its
-/// path is a single key, its new name. (If the source has no paths, a prefix adds text, not a container.)
-/// \throws Error kInvalidArgument  a malformed rule, a prefix that no name has, a glob of `cast` that matches nothing,
-///   two tensors with one resulting name.
+/// Applies the options. A renamed entry keeps the parts of its path with which the new name still begins and ends.
+/// Between them, each container becomes one of as many words, and the rest is one key. (If the source has no paths, a
+/// prefix adds text, not a container.)
+/// \throws Error kInvalidArgument  a malformed rule; renaming rules that are too large together; an empty prefix to
+///   strip, or one that no name has; a glob of `cast` that matches nothing; two tensors or objects with one resulting
+///   name; a new name that is not UTF-8, if the old one is
 /// \throws Error kUnsupported  a cast that does not exist (float4, float6, quantized, bits); two source paths share a
 ///   name that would have to be distinguished.
 Selection select(const Catalog& source, const SelectionOptions& options);

@@ -19,8 +19,8 @@ struct FormatTraits {
   bool notes = false;         ///< Can store named texts next to the tensors: Catalog::metadata.
   bool many_files = true;     ///< Whole tensors may be spread over several files.
   bool mapped_ranks = false;  ///< Per-rank files with rank-specific tensors, which only a model map can produce.
-  bool prefers_whole =
-      false;  ///< With `pieces`: tensors stay whole, outside any rank's file, unless a layout is given.
+  /// With `pieces`: tensors stay whole, outside any rank's file, unless a layout is given.
+  bool prefers_whole = false;
 };
 
 }  // namespace shard

@@ -32,7 +32,9 @@ class UndoneMap {
   ///   destroyed first.
   /// \throws Error kInvalidArgument  names that no rule matches (the message has the first few); a rule that must match
   ///   and does not; two logical tensors with one name; shapes that contradict the map; a missing variable.
-  /// \throws Error kNotFound         a rank lacks its part of a tensor.
+  /// \throws Error kNotFound         a rank lacks its part of a tensor
+  /// \throws Error kCorruption       ranks store a tensor with different dtypes
+  /// \throws Error kUnsupported      the map needs too many runs or pieces
   UndoneMap(const Catalog& stored, const ModelMap& map, const std::function<bool(std::string_view)>& leaves_out = {});
 
   /// The logical catalog, validated. It borrows the stored one's arena. `root` and shared views are not copied.

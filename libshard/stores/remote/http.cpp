@@ -260,8 +260,8 @@ class Transport::Connection {
     }
   }
 
-  static constexpr std::int64_t kLeastProgress =
-      1024;  ///< Bytes in HttpLimits::stall. A slower answer would never end.
+  /// Bytes in HttpLimits::stall. A slower answer would never end.
+  static constexpr std::int64_t kLeastProgress = 1024;
 
   CURL* const easy_;
   CURLM* const multi_;
