@@ -119,8 +119,8 @@ struct QuantizedPart {
   std::vector<QuantizedModule> modules;  ///< Sorted by their first tensors.
   std::vector<QuantizedMember> members;  ///< Members of one module are adjacent, sorted by tensor.
   std::vector<std::uint32_t> module_of;  ///< By tensor: index into `modules`; kNoIndex for a plain tensor.
-  std::vector<std::uint32_t>
-      lone_floats;  ///< Plain tensors of float8 or similar dtypes, in a checkpoint without any scales.
+  /// Plain tensors of float8 or similar dtypes, in a checkpoint without any scales.
+  std::vector<std::uint32_t> lone_floats;
 
   std::span<const QuantizedMember> members_of(const QuantizedModule& module) const {
     return std::span(members).subspan(module.first_member, module.member_count);

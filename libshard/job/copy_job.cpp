@@ -419,8 +419,8 @@ CopyResult run_copy_job(OutputStore& output, Group& group, CopyJob job, Progress
   }
   check_same_source(group, job, seen);
   CopyResult result = describe(source, prepared.target, prepared.plan, free_bytes);
-  if (job.device != nullptr)
-    result.memory_bytes = job.topology.copy_memory(memory_bytes);  // The limit applies to the host and to the device.
+  // The limit applies to the host and to the device.
+  if (job.device != nullptr) result.memory_bytes = job.topology.copy_memory(memory_bytes);
   if (prepared.manifest) result.files.push_back(*prepared.manifest);
   if (job.dry_run && !prepared.manifest) {
     collective_step(group, {.stop = job.stop, .traffic = job.topology.peer_store}, [&](const std::stop_token&) {

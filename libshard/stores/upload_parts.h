@@ -95,8 +95,8 @@ class UploadParts {
   const ObjectStore& store_;
   const UploadLimits limits_;
   std::vector<std::unique_ptr<File>> files_;
-  mutable std::mutex
-      mutex_;  ///< Guards everything below. Taken after a part's own, which is only tried while it is held.
+  /// Guards everything below. Taken after a part's own, which is only tried while it is held.
+  mutable std::mutex mutex_;
   std::condition_variable changed_;
   std::int64_t used_ = 0;     ///< Bytes of parts in memory.
   int under_way_ = 0;         ///< Complete parts in memory.

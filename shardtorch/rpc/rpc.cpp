@@ -344,8 +344,8 @@ Shard TensorPipeRpc::fetch(const Worker& owner, std::int64_t number) const {
 
 void TensorPipeRpc::shut_down() {
   try {
-    meeting_
-        .barrier();  // Names missing workers, which torch's own barrier does not. After it, no worker fetches any more.
+    // Names missing workers, which torch's own barrier does not. After it, no worker fetches any more.
+    meeting_.barrier();
     agent_->join(true);
     meeting_.leave();
   } catch (...) {

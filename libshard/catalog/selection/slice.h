@@ -14,8 +14,8 @@ namespace shard {
 
 struct Slice {
   Box box;  ///< The selected part of the tensor.
-  std::vector<std::int64_t>
-      shape;  ///< The shape of the result: the box's sizes without the dimensions that an index fixed.
+  /// The shape of the result: the box's sizes without the dimensions that an index fixed.
+  std::vector<std::int64_t> shape;
 };
 
 /// The whole tensor.

@@ -174,8 +174,8 @@ class Objects {
       if (is_unknown) return {.outcome = ObjectOutcome::kCannot};
       if (!answer.is_ok()) throw failed(answer);
       if (place_.error_code(answer).empty()) {
-        if (answer.body.empty())
-          return {.outcome = ObjectOutcome::kCannot};  // It stored the empty body of the request.
+        // It stored the empty body of the request.
+        if (answer.body.empty()) return {.outcome = ObjectOutcome::kCannot};
         StoredPart stored = parsed([&] { return copied_part(answer.body); });
         stored.number = request_.number;
         stored.bytes = request_.end - request_.begin;
