@@ -42,7 +42,7 @@ struct ExecuteOptions {
   bool checksums = false;                 ///< Compute the CRC-32 of every target storage.
   std::optional<TileRange> tiles{};       ///< Copy only these, a rank's share. Checksums cover only its parts.
   TileFeed* feed = nullptr;               ///< Provides all tiles as they become ready, instead of `tiles`.
-  LocalDisk* reflink_disk = nullptr;      ///< The disk for reflinks, or null. Cloned bytes are not read.
+  LocalDisk* reflink_disk = nullptr;      ///< The disk for reflinks, or null. Not used with `checksums`.
   BufferPool* pool = nullptr;             ///< The pool for buffers. Null: the call creates one.
   Device* device = nullptr;               ///< The device that permutes and converts tiles. Null: the workers do.
   SourceChecks* source_checks = nullptr;  ///< Receives everything that is read. Null: the call creates one.

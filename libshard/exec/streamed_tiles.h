@@ -11,8 +11,9 @@ namespace shard {
 
 /// Copies the tiles, within `tiles`, that are one run of a source file with RandomReader::stream and one run of a local
 /// file. Runs near each other in a source file are one request of at most 8 MiB, or of one tile. These tiles are left
-/// to the workers: those of tensors that are divided into small pieces, those that would be requests of less than
-/// 1 MiB, and those with a record of an earlier run, which must be read back.
+/// to the workers: those of storages with a CRC-32, which is checked, those of tensors that are divided into small
+/// pieces, those that would be requests of less than 1 MiB, and those with a record of an earlier run, which must be
+/// read back.
 /// \returns for each of `tiles` whether it was copied. \throws Error  as `execute`
 /// Threads: starts as many as the source has streams. Memory: a buffer of the pool of at most 1 MiB for each stream,
 /// and 48 bytes for each tile that is copied.

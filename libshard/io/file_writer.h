@@ -1,4 +1,4 @@
-/// \file FileWriter: a new file with positioned writes; and JoinedWrites, which joins small ones.
+/// \file FileWriter: a file of an output, with positioned writes. JoinedWrites: joins small ones.
 #pragma once
 
 #include <cstddef>
@@ -29,7 +29,7 @@ class FileWriter {
   /// Reserves space so that later writes cannot run out of it. If this is not supported, only sets the size. In a file
   /// system in memory, only sets the size if enough space is free.
   virtual void allocate(std::int64_t bytes) = 0;
-  /// Announces that sync will be called: bytes written after this may be sent to the disk at once, so that sync waits
+  /// Announces that sync will be called. Bytes written after this may be sent to the disk at once, so that sync waits
   /// for less. \pre no write is in progress
   virtual void expect_sync() {}
   /// Forces data and metadata to disk. A failed sync must never be retried on the same file.

@@ -8,7 +8,7 @@
 /// bytes, its front and hash) next to DST, and in it the future DST. create: creates a new file there and allocates its
 /// space first. commit: syncs folders, renames to DST (or swaps with it), syncs the parent, removes the sibling with
 /// the old DST. Any other end leaves DST unchanged. A killed run leaves its sibling without a lock. The next run to the
-/// same DST removes such siblings.
+/// same DST removes such siblings, or continues the first one with notes (find_left) and keeps the files in it.
 ///
 /// If the system cannot swap two names, an old DST is kept as `.NAME.shardctl-old-XXXXXXXX` until the new one is in
 /// position. No later run removes it. A file is kept by a second name, so that DST is never absent. A folder, or a file

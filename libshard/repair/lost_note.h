@@ -19,7 +19,7 @@
 
 namespace shard {
 
-/// At most this many losses are listed; `count` includes all of them.
+/// The most losses that are listed. `count` includes all.
 inline constexpr std::size_t kMostNoted = 10'000;
 
 struct LostNote {

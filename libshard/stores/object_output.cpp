@@ -374,7 +374,7 @@ class ObjectOutput final : public Output {
     settle(request);
   }
 
-  /// Sends a request until the object exists, written by this run or a different one.
+  /// Sends a request until the object is this run's. \throws Error kExists  a different run has written it
   void settle(ObjectRequest& request) {
     std::string why;
     for (request.attempt = 1; request.attempt <= kUploadAttempts; ++request.attempt) {

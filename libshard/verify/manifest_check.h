@@ -47,7 +47,7 @@ class ManifestCheck {
   std::int64_t compared() const { return compared_; }
   /// Sends the results to rank 0. Collective. \throws Error kPeer
   void gather(Group& group);
-  /// Reports the blocks that differ; adjacent blocks are reported together.
+  /// Reports the blocks that differ, adjacent ones together.
   void report() const;
 
  private:

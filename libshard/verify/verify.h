@@ -1,5 +1,5 @@
 /// \file Verification: runs every check that is possible on an open checkpoint and its manifest. Every finding is
-///   reported; none stops the verification.
+///   reported, and none stops the verification.
 ///
 /// prepare() checks metadata: the positions of all tensors, objects, containers. read() reads every byte of the files
 /// once, and replicas once more. finish() collects the findings of all ranks. Each rank of a group has one

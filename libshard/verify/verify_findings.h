@@ -83,8 +83,8 @@ class VerifyFindings final : public Findings {
   bool has_errors_ = false;
 };
 
-/// The names that `is_selected` selects, and names of tensors that share bytes with one of these: a finding about the
-/// bytes names only one of them. \pre tensors are located
+/// The names that `is_selected` selects, and names of tensors that share bytes with one of these, because a finding
+/// about the bytes names only one of them. \pre tensors are located
 std::function<bool(std::string_view)> chosen_names(const Catalog& catalog,
                                                    std::function<bool(std::string_view)> is_selected);
 
