@@ -12,7 +12,7 @@ namespace shard {
 /// The key by which a rank reports to a `roll`.
 std::string attendance_key(const std::string& roll, int rank);
 
-/// "rank 1" or "ranks 1, 3": the ranks that have not reported to `roll`; a long list is truncated. Empty if all have.
+/// "rank 1" or "ranks 1, 3": the ranks that have not reported to `roll`. A long list is truncated. Empty if all have.
 /// Cost: a request per rank. \throws c10::Error  the store does not answer.
 std::string absent_ranks(c10d::Store& store, const std::string& roll, int size);
 

@@ -9,7 +9,7 @@
 
 namespace shard {
 
-/// The name of the entry; its number changes with the type below or Group.
+/// The name of the entry. Its number changes with the type below or Group.
 inline constexpr char kNcclEntry[] = "shard_make_nccl_group_1";
 /// Creates the group of the ranks that connect through `store`, on the calling thread's current CUDA device. All of
 /// them call it. Ownership: the caller deletes it. \throws Error kPeer  a rank does not connect, or there is no GPU.

@@ -37,8 +37,8 @@ class AsyncSave {
   std::unique_ptr<Task> task_;
 };
 
-/// Saves as `save` does, but returns once this rank's part is copied into host memory (pinned if it comes from GPUs);
-/// the state may change from then on. A separate thread of low priority (nice +15) does the rest, over a new group of
+/// Saves as `save` does, but returns once this rank's part is copied into host memory (pinned if it comes from GPUs).
+/// The state may change from then on. A separate thread of low priority (nice +15) does the rest, over a new group of
 /// the ranks of `group` (new_group), so that `group` is free meanwhile. A collective.
 /// \pre `group` is the default group or one from new_group; `options.disk` outlives the save
 /// \throws Error  as save(), the same on all ranks: an error in the request or the state; kExists  the destination

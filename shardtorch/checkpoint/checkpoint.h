@@ -48,8 +48,8 @@ void save(const StateDict& state, const std::string& path, ProcessGroupPtr group
 using Rename = std::function<std::string(const std::string& name)>;
 
 struct LoadOptions {
-  bool strict = true;  ///< Names that the checkpoint lacks are an error; otherwise they do not change and are returned.
-  bool cast = false;  ///< Tensors of a different dtype are converted, as Tensor.to() does; otherwise they are an error.
+  bool strict = true;  ///< Names that the checkpoint lacks are an error. Otherwise they do not change and are returned.
+  bool cast = false;  ///< Tensors of a different dtype are converted, as Tensor.to() does. Otherwise they are an error.
   Rename rename{};    ///< Empty: the same names.
   int threads = 2;
   std::int64_t max_memory_bytes = 64 << 20;
@@ -67,7 +67,7 @@ struct LoadResult {
 /// Fills the tensors of `state` in place from the checkpoint at `path`, in any format that shardctl reads, saved by any
 /// number of ranks under any sharding. Each rank reads only the bytes of its own shards and of plain tensors, onto
 /// their devices. Other values are replaced by the checkpoint's; dicts, lists and tuples are entered if they contain a
-/// tensor. Names are keys and indices joined by dots. The result is the same on all ranks; an error before elements are
+/// tensor. Names are keys and indices joined by dots. The result is the same on all ranks. An error before elements are
 /// read changes nothing. A collective.
 /// Memory: as save; of several names of one memory all but one are first read into separate memory.
 /// \throws shard::Error  kNotFound  no checkpoint there, or it lacks a name; kCorruption; kInvalidArgument  a shape or

@@ -34,7 +34,7 @@ class TensorMemory final : public RandomReader, public FileWriter {
 
   explicit TensorMemory(OnMoved on_moved = {}) : on_moved_(std::move(on_moved)) { name_ = "memory"; }
 
-  /// Adds a tensor. \returns the offset of its bytes, packed in row-major order. Ownership: shared; the memory lives as
+  /// Adds a tensor. \returns the offset of its bytes, packed in row-major order. Ownership: shared. The memory lives as
   /// long as this object.
   std::int64_t add(const at::Tensor& tensor);
 

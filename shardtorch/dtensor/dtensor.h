@@ -59,7 +59,7 @@ struct RedistributeOptions {
 
 class DTensor {
  public:
-  DTensor() = default;  ///< No tensor; only `defined`, `is_same` and assignment are allowed.
+  DTensor() = default;  ///< No tensor. Only `defined`, `is_same` and assignment are allowed.
 
   /// `local` becomes this rank's part. It is shared, not copied, unless the mesh's device differs. No collective
   /// without run_check. Differentiable: local() is `local`.

@@ -58,7 +58,7 @@ struct OperatorResult {
 using Tensors = std::vector<at::Tensor>;
 struct OperatorPlan {
   std::vector<Placements> inputs;       ///< The placements in which the operator takes each tensor.
-  std::vector<OperatorResult> results;  ///< By result; the elements of a result that is a list count each.
+  std::vector<OperatorResult> results;  ///< By result. The elements of a result that is a list count each.
   /// Arguments that differ for local tensors, by position.
   std::vector<std::pair<std::size_t, c10::IValue>> local_args{};
   /// Computes the local results. Empty: the operator itself does.

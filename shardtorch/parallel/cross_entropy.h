@@ -19,7 +19,7 @@ struct CrossEntropyOptions {
 /// torch::nn::CrossEntropyLoss for class indices, without class weights. A collective, as is backward, which gives the
 /// gradient of this rank's logits.
 ///
-/// \param logits  [..., this rank's chunk of `classes`]; the last dimension contains the classes.
+/// \param logits  [..., this rank's chunk of `classes`]. The last dimension contains the classes.
 /// \param targets  [...], int64, the same on all ranks.
 /// \returns  The same as torch, on all ranks.
 /// \throws c10::ValueError  different shapes, only on this rank; c10::IndexError  on all ranks, a target that is not a

@@ -34,7 +34,7 @@ class CutLinear : public Layer<Self> {
   /// \throws c10::ValueError  this process is not a member; shapes differ between ranks
   explicit CutLinear(const torch::nn::LinearImpl& whole, bool is_whole = false, ProcessGroupPtr group = nullptr,
                      const ParameterOptions& parameters = {});
-  /// Creates new elements, which rank 0 draws as torch::nn::Linear does, on the CPU in the default dtype; then they are
+  /// Creates new elements, which rank 0 draws as torch::nn::Linear does, on the CPU in the default dtype. Then they are
   /// converted, sharded and moved. Memory: temporarily the whole weight on the CPU.
   explicit CutLinear(const torch::nn::LinearOptions& options, bool is_whole = false, ProcessGroupPtr group = nullptr,
                      const ParameterOptions& parameters = {})

@@ -88,7 +88,7 @@ Transfer plan_all_gather(const ShardedTensorImpl& tensor, const at::Tensor& whol
 
 using MakeOut = std::function<std::optional<at::Tensor>()>;
 
-/// Gathers to `dst`. `make_out` returns the argument `dst_tensor`; an error of it is thrown on all ranks.
+/// Gathers to `dst`. `make_out` returns the argument `dst_tensor`. An error of it is thrown on all ranks.
 void gather_into(const ShardedTensor& tensor, int dst, at::ScalarType travel_as, const MakeOut& make_out) {
   const ShardedTensorImpl& impl = impl_of(tensor);
   const ProcessGroupPtr& group = impl.checked_group();

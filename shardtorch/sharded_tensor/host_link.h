@@ -69,7 +69,7 @@ class HostMove {
 
   /// Writes the first round. `to` and `from` are lists of tensors by group rank, of any strides, on any device. This
   /// rank's from[i] has the shapes of rank i's to[this rank]. The lists for the rank itself are empty. May throw errors
-  /// of copies, or Error kResource; no element has been transferred then. No autograd.
+  /// of copies, or Error kResource. No element has been transferred then. No autograd.
   HostMove(HostLink& link, int own_rank, std::vector<Tensors> to, std::vector<Tensors> from, at::ScalarType travel_as);
 
   /// A collective that returns when this rank has received its data. \pre all ranks have constructed their transfers,

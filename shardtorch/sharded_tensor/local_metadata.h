@@ -35,7 +35,7 @@ void stack_rows(std::vector<std::optional<ShardedTensorMetadata>>& gathered);
 /// \throws c10::ValueError  ranks differ in a property; overlap; gaps; no shards on any rank.
 ShardedTensorMetadata merge_metadata(const std::vector<std::optional<ShardedTensorMetadata>>& gathered);
 
-/// The results of `make_own` on each member, by group rank. A collective; if it throws, or if `facts` differ, all ranks
+/// The results of `make_own` on each member, by group rank. A collective. If it throws, or if `facts` differ, all ranks
 /// throw (agree.h).
 std::vector<std::optional<ShardedTensorMetadata>> gather_metadata(
     Group& group, const std::function<std::optional<ShardedTensorMetadata>()>& make_own, const Words& facts = {});

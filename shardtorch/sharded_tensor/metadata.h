@@ -20,7 +20,7 @@ namespace shard {
 
 using Sizes = std::vector<std::int64_t>;  ///< One number per dimension, in elements.
 
-/// The box of one shard in the whole tensor, and its placement. Size 0 is allowed; an empty shard may be past the end.
+/// The box of one shard in the whole tensor, and its placement. Size 0 is allowed. An empty shard may be past the end.
 struct ShardMetadata {
   ShardMetadata() = default;
   /// \throws c10::ValueError  different numbers of dimensions, a negative number.

@@ -39,7 +39,7 @@ class ShardedAttributes {
 
 /// Replaces a parameter by its sharded form (with requires_grad on, even for the local shard). C++ modules know a
 /// parameter twice, by name and as a member: shard_parameter(*fc, "weight", fc->weight, spec) replaces both, so that
-/// ShardedTensor::of(fc->weight) is the result. A collective, see shard_tensor; an error on one rank is thrown on all,
+/// ShardedTensor::of(fc->weight) is the result. A collective, see shard_tensor. An error on one rank is thrown on all,
 /// and no module is changed. Names in errors are those of the class, without namespaces and "Impl".
 /// \throws AttributeError  "Linear has no attribute `foo`"; c10::ValueError  "Expected Linear.bias to be a Tensor, but
 ///   found ...": the parameter or the member is not a tensor (undefined), or is sharded already; `member` and the

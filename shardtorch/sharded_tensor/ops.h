@@ -27,7 +27,7 @@
 
 namespace shard {
 
-/// `args` are by position, as in the operator's schema, with defaults filled in. Returns the result; an operator with
+/// `args` are by position, as in the operator's schema, with defaults filled in. Returns the result. An operator with
 /// several results returns a tuple, whose elements the caller gets.
 using ShardedOp =
     std::function<c10::IValue(std::string_view op, at::ArrayRef<c10::IValue> args, const ProcessGroupPtr& group)>;

@@ -105,7 +105,7 @@ class World {
   virtual c10::intrusive_ptr<c10d::Store> store() const { return nullptr; }
 };
 
-/// The world of processes that connect through a store; all ranks call it. Backend "gloo", or "nccl" if
+/// The world of processes that connect through a store. All ranks call it. Backend "gloo", or "nccl" if
 /// libshard_nccl.so and GPUs are available (set the CUDA device first). Its groups may use either. One store may serve
 /// several worlds, one after another. Threads: `make_group`, as Group. Ranks that are threads of one process should use
 /// make_thread_worlds, because torch 2.11's flight recorder exists once per process and has a race if several Gloo

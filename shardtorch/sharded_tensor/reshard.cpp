@@ -116,7 +116,7 @@ struct Resharded {
 };
 
 /// Checks in one exchange that all members have the same tensor, request the same sharding and can take this rank's
-/// elements under it; otherwise all throw. They also agree on whether there is a backward, which is a collective.
+/// elements under it. Otherwise all throw. They also agree on whether there is a backward, which is a collective.
 Resharded exchange(const ShardedTensorImpl& tensor, const ShardingSpecPtr& spec, const std::vector<at::Tensor>& local,
                    bool records_gradients) {
   const ProcessGroup& group = *tensor.group;

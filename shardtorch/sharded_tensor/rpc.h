@@ -37,7 +37,7 @@ class RemoteShard {
 };
 
 /// One per process. Implementations: libshard_rpc.so (TensorPipe). Threads: any may call self, workers, publish,
-/// withdraw, remote_shard and their results (to_here); only one thread at a time calls all_gather, in the same order on
+/// withdraw, remote_shard and their results (to_here). Only one thread at a time calls all_gather, in the same order on
 /// all workers.
 class RpcAgent {
  public:

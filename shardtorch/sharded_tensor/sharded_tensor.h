@@ -160,8 +160,8 @@ class ShardedTensor : public ShardedTensorBase {
     /// Elements are sent in this dtype; nothing: in the tensor's own, without loss.
     std::optional<at::ScalarType> dtype{};
   };
-  /// Copies the whole tensor into `out` on group rank `dst`; `out` is passed only there and has the tensor's size; its
-  /// dtype, device and strides may differ. A collective, even for ranks without elements; a process outside the group
+  /// Copies the whole tensor into `out` on group rank `dst`; `out` is passed only there and has the tensor's size. Its
+  /// dtype, device and strides may differ. A collective, even for ranks without elements. A process outside the group
   /// does nothing. If it throws, nothing was written, unless a peer died on the way.
   /// \throws c10::ValueError  `out` is missing, on a wrong rank, or of a different size; `dst` is not a rank of the
   ///   group; ranks differ in `dst`, in the dtype, or in the tensor, whose facts are compared first (see the top of

@@ -149,7 +149,7 @@ std::int64_t chunked_dim_size(std::int64_t dim_size, std::int64_t split, std::in
   return piece_of(dim_size, split, index).size;
 }
 
-/// The begin and the size of the rank's chunk; the rank is one of the world.
+/// The begin and the size of the rank's chunk. The rank is one of the world.
 std::pair<std::int64_t, std::int64_t> chunk_of_rank(std::int64_t dim_size, const ChunkShardingSpec& spec, int rank) {
   const std::vector<RemoteDevice>& placements = spec.placements();
   const auto at = std::ranges::find(placements, std::optional(rank), &RemoteDevice::rank);

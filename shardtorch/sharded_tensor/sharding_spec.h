@@ -119,7 +119,7 @@ std::int64_t chunked_dim_size(std::int64_t dim_size, std::int64_t split, std::in
 /// \throws c10::Error  "current_rank not in the placement."
 std::pair<std::int64_t, std::int64_t> chunk_of_rank(std::int64_t dim_size, const ChunkShardingSpec& spec, int rank);
 
-/// The part of `tensor` in `shard`, as a view. Dimensions of full size do not change; an empty part may be past the
+/// The part of `tensor` in `shard`, as a view. Dimensions of full size do not change. An empty part may be past the
 /// end. \throws c10::ValueError  different numbers of dimensions; torch's errors.
 at::Tensor narrow_tensor(const at::Tensor& tensor, const ShardMetadata& shard);
 at::Tensor narrow_tensor_by_index(const at::Tensor& tensor, at::IntArrayRef offsets, at::IntArrayRef sizes);

@@ -47,7 +47,7 @@ LoadStateResult load_state_dict(torch::nn::Module& module, const StateDict& stat
 /// \throws Error kUnsupported  a value that cannot be pickled: Error::tensor() is its path ("model.3.weight"). It is
 ///   undefined, sparse, quantized, without storage, or a second tensor uses its storage with a different dtype.
 /// \throws c10::ValueError  a ShardedTensor, and there is no default group.
-/// Cost: the bytes of the storages, copied once; those on a GPU are in host memory one at a time.
+/// Cost: the bytes of the storages, copied once. Those on a GPU are in host memory one at a time.
 std::string save_state(const StateDict& state);
 /// Writes this to a file, atomically; storages on the CPU are written directly.
 /// \throws Error kResource, kExists

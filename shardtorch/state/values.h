@@ -27,7 +27,7 @@ Value* to_value(Arena& arena, const StateDict& state, const ToValue& tensor);
 
 /// Converts in the opposite direction. `special` is called for every value that is none of the above (tensors, calls)
 /// and may decline. Its result for a node is used wherever the node appears. Lists and dicts whose elements have one
-/// type record that type, as torch's own do. An OrderedDict becomes a dict; its `_metadata` (versions of Python
+/// type record that type, as torch's own do. An OrderedDict becomes a dict. Its `_metadata` (versions of Python
 /// modules) has no meaning here.
 /// \throws Error kUnsupported  a value that `special` declined, by its type; keys other than a string, number or bool;
 ///   containers nested too deeply.
