@@ -20,7 +20,7 @@ enum NameMark : std::uint8_t {
   kPairs = 4,           ///< It forms a module with a weight that packs numbers.
   kProves = 8,          ///< It forms a module with a weight of any dtype.
   kAlone = 16,          ///< It forms a module without any weight.
-  kAloneOfWeight = 32,  ///< Like kAlone if the parameter's name is `weight`; with kIsWeight, it then needs no pair.
+  kAloneOfWeight = 32,  ///< Like kAlone if the parameter's name is `weight`. With kIsWeight, it then needs no pair.
   kJoins = 64,          ///< In a checkpoint with other quantized tensors, it is quantized too.
 };
 

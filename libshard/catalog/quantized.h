@@ -1,4 +1,4 @@
-/// \file Decides which tensors of a checkpoint are quantized weights, or belong to some; no other code does. Pure.
+/// \file Decides which tensors of a checkpoint are quantized weights, or belong to some. No other code does. Pure.
 ///
 /// A quantized module is stored as several tensors that have a meaning only together: packed codes, scales, zero
 /// points, code books. This file groups them by names, dtypes and shapes, according to the tools that write them. It

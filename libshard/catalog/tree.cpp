@@ -342,7 +342,7 @@ class TreeBuilder {
     return make_list(arena_, ValueKind::kList, items);
   }
 
-  /// Builds the value of entries that share `depth` parts. The shortest entry comes first; if it ends here, it must be
+  /// Builds the value of entries that share `depth` parts. The shortest entry comes first. If it ends here, it must be
   /// the only one.
   Value* build_child(Range range, std::size_t depth) {
     if (size(*range[0]) > depth) return build(range, depth);

@@ -52,10 +52,10 @@ struct TreeEntry {
 };
 
 /// The tree under `root` reduced to the leaves in `entries`, which are found by name and path. kTensor values receive
-/// their entry's number. Unchanged containers are shared with `root`; changed ones are copied. Containers that become
-/// empty are removed; an empty root becomes an empty dict. A list that lost an element other than its last ones becomes
-/// a dict with integer keys, so that names stay. \pre `root`'s kTensor values are leaves of a catalog. Ownership: the
-/// result is in `arena` and in that of `root`. Cost: linear in leaves.
+/// their entry's number. Unchanged containers are shared with `root`, and changed ones are copied. Containers that
+/// become empty are removed, except the root, which becomes an empty dict. A list that lost an element other than its
+/// last ones becomes a dict with integer keys, so that names stay. \pre `root`'s kTensor values are leaves of a
+/// catalog. Ownership: the result is in `arena` and in that of `root`. Cost: linear in leaves.
 /// \throws Error kCorruption  too deep.
 Value* prune_tree(Arena& arena, Value& root, std::span<const TreeEntry> entries);
 

@@ -22,7 +22,7 @@ class Checksums {
 };
 
 /// The bytes directly before and after storages, such as a zip file's local headers. Small storages are written
-/// together with their frames. Threads: one; each thread calls Writer::frames for its own.
+/// together with their frames. Threads: one. Each thread calls Writer::frames for its own.
 class StorageFrames {
  public:
   virtual ~StorageFrames() = default;

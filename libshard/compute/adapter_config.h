@@ -37,7 +37,7 @@ struct AdapterConfig {
 
 /// Parses the text of an adapter_config.json. \param file  its name in errors
 /// \throws Error kCorruption  malformed; no `lora_alpha`. kUnsupported  an adapter that is not LoRA, or a form of LoRA
-///   that changes more than weights, changes the base model, or has different formulas; the message names its key
+///   that changes more than weights, changes the base model, or has different formulas. The message names its key
 AdapterConfig parse_adapter_config(std::string_view text, const std::string& file);
 
 }  // namespace shard

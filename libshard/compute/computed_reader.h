@@ -37,7 +37,7 @@ class ComputedReader final : public Reader {
   /// The values of a computed storage in float32, before they are rounded to the dtype of the tensor. Otherwise as
   /// bytes_of.
   std::shared_ptr<const RandomReader> unrounded_bytes_of(std::uint32_t storage) const;
-  /// The files of a formula's operands; the first is that of its codes. They may repeat.
+  /// The files of a formula's operands. The first is that of its codes. They may repeat.
   std::vector<std::uint32_t> files_of(std::size_t formula) const;
   /// Marks the storages of formulas as lost if one of an operand's storages is. \pre there is one reader
   void lose_with_operands(Findings& findings) const;

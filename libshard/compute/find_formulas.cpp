@@ -263,7 +263,7 @@ class ModuleFormula : private FormulaDraft {
     codes.stated.emplace(Leaf{parts.shape}, std::vector<std::int64_t>(shape.end() - count, shape.end()));
   }
 
-  /// From the configuration if one of its schemes fits; otherwise the stated shape is read.
+  /// From the configuration if one of its schemes fits. Otherwise the stated shape is read.
   std::pair<int, std::int64_t> bits_and_columns(std::int64_t words, std::int64_t groups) const {
     const auto fits = [&](std::int64_t bits, std::int64_t columns) {
       return bits >= 1 && bits <= 8 && columns > 0 && ceil_div(checked_mul(columns, bits), kPackedWordBits) == words &&

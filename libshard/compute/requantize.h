@@ -11,7 +11,7 @@
 
 namespace shard {
 
-/// The quantized base model with merged weights. Changed quantized weights are packed again in the base's scheme; all
+/// The quantized base model with merged weights. Changed quantized weights are packed again in the base's scheme. All
 /// other tensors are those of the base, byte for byte. A block keeps its scale if the merged values fit its codes, so a
 /// change of 0 gives the same bytes. Otherwise its scale is the largest magnitude divided by half of the range of
 /// codes. \param counts  as for merge_adapters. \param packed  receives the number of weights that are packed again

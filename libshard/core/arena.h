@@ -19,7 +19,7 @@ namespace shard {
 
 /// A shape, offsets or strides: a pointer to [count, d0, d1, ...] in an Arena. 8 bytes, copied freely. A range, so it
 /// converts to std::span.
-/// Ownership: a view; the Arena that made it must live. Default: no dimensions.
+/// Ownership: a view of the Arena that made it, which must live. Default: no dimensions.
 class Dims {
  public:
   Dims() = default;

@@ -79,7 +79,7 @@ struct DTypeRow {
   DType component;               ///< The dtype of a complex dtype's two parts; any other dtype itself.
   bool is_castable;              ///< Whether convert::with_type has its type.
   std::string_view safetensors;  ///< In headers.
-  std::string_view torch_class;  ///< The storage class of pickles; others have untyped storages.
+  std::string_view torch_class;  ///< The storage class of pickles. Others have untyped storages.
   std::string_view numpy;        ///< In .npy files.
 };
 

@@ -1,7 +1,7 @@
 /// \file The project's hash tables, for keys that a file may choose: texts, numbers, dims, nodes.
 ///
 /// Their hash is keyed (KeyedHash), so that no choice of keys can make them slow. They are iterated in order of
-/// insertion, so that results do not depend on the key. std::unordered_map and similar types have neither property; a
+/// insertion, so that results do not depend on the key. std::unordered_map and similar types have neither property. A
 /// test (scripts/check_includes.py) refuses them.
 #pragma once
 

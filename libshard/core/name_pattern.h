@@ -18,7 +18,7 @@ namespace shard {
 /// field reads any number of digits, including leading zeros.
 class NamePattern {
  public:
-  /// Text, and the field after it; only the last part has no field.
+  /// Text, and the field after it. Only the last part has no field.
   struct Part {
     std::string text, field;
     std::size_t digits = 0;  ///< The least number of digits in writing; shorter numbers receive leading zeros.

@@ -21,7 +21,7 @@ std::string path_of_program() {
   return std::filesystem::read_symlink("/proc/self/exe", failure).string();
 }
 
-/// The loader reports that it cannot map the library, but not why. If memory is limited, that is the reason; otherwise
+/// The loader reports that it cannot map the library, but not why. If memory is limited, that is the reason. Otherwise
 /// the file system does not allow execution (noexec).
 bool is_for_want_of_memory(std::string_view why) {
   const auto limits = [](const auto resource) {

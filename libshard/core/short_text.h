@@ -23,7 +23,7 @@ std::size_t front_of_characters(std::string_view text, std::size_t limit);
 /// no UTF-8 character. The result is never longer than `limit`. \pre limit >= 256
 std::string clipped(std::string_view text, std::size_t limit = kMaxMessageBytes);
 
-/// A list of names that grows; only the first few are kept.
+/// A list of names that grows. Only the first few are kept.
 class FirstNames {
  public:
   void add(std::string_view name);

@@ -87,7 +87,7 @@ class DeviceLink {
  public:
   virtual ~DeviceLink() = default;
   /// Sends to[i], in this rank's device memory, to rank i, which receives it in its from[own rank], in its device
-  /// memory. Returns when everything has arrived. Collective; both sides agree on each piece's size, which may be 0.
+  /// memory. Returns when everything has arrived. Collective. Both sides agree on each piece's size, which may be 0.
   /// \throws Error kPeer  a rank is lost, or silent for longer than the timeout. The link is then broken.
   virtual void exchange(std::span<const std::span<const std::byte>> to, std::span<const std::span<std::byte>> from) = 0;
 };

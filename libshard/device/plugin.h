@@ -37,7 +37,7 @@ struct DeviceFunctions {
   bool (*allocate)(void* device, std::int64_t bytes, bool is_pinned, CBuffer* made, const ErrorSink* errors);
   bool (*make_stream)(void* device, void** made, const ErrorSink* errors);
   bool (*make_event)(void* device, void** made, const ErrorSink* errors);
-  /// The caller keeps the group; the link is destroyed before it.
+  /// The caller keeps the group. The link is destroyed before it.
   bool (*connect)(void* device, CGroup group, std::int64_t milliseconds, void** made, const ErrorSink* errors);
 
   bool (*synchronize_event)(void* event, const ErrorSink* errors);
@@ -69,7 +69,7 @@ struct CDevice {
 
 /// Ownership: the receiver calls `destroy_device`, or passes it to from_c.
 CDevice to_c(std::unique_ptr<Device> device);
-/// The device with these functions; it owns them. \param info  the device's description, which is not requested again
+/// The device with these functions. It owns them. \param info  the device's description, which is not requested again
 std::unique_ptr<Device> from_c(const CDevice& plain, const DeviceInfo& info);
 
 /// The system as bytes (wire.h), the form in which it is passed to the program.
@@ -83,7 +83,7 @@ struct DevicePlugin {
   /// \pre describe() lists it. Ownership: the caller's.
   bool (*open)(int number, CDevice* made, const ErrorSink* errors);
 };
-/// The name of the entry; its number changes with the structures here, and the bytes of a DeviceSystem.
+/// The name of the entry. Its number changes with the structures here, and the bytes of a DeviceSystem.
 inline constexpr char kDevicePluginEntry[] = "shard_devices_3";
 using GetDevicePlugin = const DevicePlugin* (*)();
 

@@ -38,7 +38,7 @@ class Buffer {
   ~Buffer() { release(); }
   Buffer(const Buffer&) = delete;
   Buffer& operator=(const Buffer&) = delete;
-  /// Provides at least `bytes`; the old content is lost. Waits until the pool has enough free memory.
+  /// Provides at least `bytes`. The old content is lost. Waits until the pool has enough free memory.
   std::span<std::byte> ensure(std::int64_t bytes);
   /// Returns the memory to the pool.
   void release();

@@ -7,7 +7,7 @@
 ///   counted. The source names the cases in which torch has two answers.
 /// - To bool: whether the value is not zero.
 /// - Complex to real drops the imaginary part; real to complex adds a zero imaginary part.
-/// - NaN stays NaN; its sign and payload are not preserved.
+/// - NaN stays NaN. Its sign and payload are not preserved.
 ///
 /// tests/live/cast_against_torch.py compares it with torch for all bit patterns of the 8- and 16-bit types.
 #pragma once

@@ -19,7 +19,7 @@ inline constexpr std::uint32_t kFloat32Infinity = 0x7F800000;
 
 enum class SmallFloatEnd {
   kIeee,    ///< The highest exponent encodes infinity and NaN.
-  kFinite,  ///< Named "fn": no infinity; all ones encode NaN.
+  kFinite,  ///< Named "fn": no infinity. All ones encode NaN.
   kFnuz,    ///< Named "fnuz": no infinity and no negative zero, whose code is NaN.
 };
 

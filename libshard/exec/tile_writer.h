@@ -35,7 +35,7 @@ class TileWriter {
   explicit TileWriter(const TileWork& work);
   /// Writes the box that a target piece needs. Its elements have the dtype `held`, and are converted if the unit's
   /// dtype differs. \param staging  memory for converted elements; may be empty if nothing is converted
-  /// \param record  the tile's record; with a log, it counts everything that is written
+  /// \param record  the tile's record. With a log, it counts everything that is written
   void write(const Unit& unit, const Piece& piece, const BufferBox& box, DType held, std::span<std::byte> staging,
              TileRecord& record);
   /// The address in the target's memory for the elements of such a box, if the target keeps them packed in the box's

@@ -14,7 +14,7 @@ namespace shard {
 /// A tensor and the one that it may repeat: indices into the selected tensors.
 struct TiedPair {
   std::size_t repeated, original;
-  bool is_guess = false;  ///< Inferred from shapes only; the other may be an independent tensor.
+  bool is_guess = false;  ///< Inferred from shapes only. The other may be an independent tensor.
 };
 
 /// The pairs of which both tensors exist, by names in transformers' models. Each is `repeated` in at most one pair.

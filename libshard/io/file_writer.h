@@ -20,8 +20,8 @@ class FileWriter {
  public:
   virtual ~FileWriter() = default;  ///< Releases the file without a sync.
   virtual void write_at(std::int64_t offset_bytes, std::span<const std::byte> data) = 0;
-  /// The address of the bytes in this process's memory, if the file has one. The caller fills it instead of a write;
-  /// the bytes then count as written. Otherwise empty. Ownership: a view, as long as this. Threads: as write_at.
+  /// The bytes in this process's memory if the file has them there, otherwise empty. The caller fills them instead of a
+  /// write, and they then count as written. Ownership: a view, as long as this. Threads: as write_at.
   virtual std::span<std::byte> in_memory(std::int64_t /*offset_bytes*/, std::size_t /*bytes*/) { return {}; }
   /// Fills `out` with the written bytes, from this run, a different rank or an earlier run. Threads: as write_at.
   /// \throws Error kResource  as above; the file ends too early, or this kind of file cannot be read back

@@ -18,7 +18,7 @@
 namespace shard {
 
 /// An open folder of a local disk. Calls reach the folder that was opened, even if its path later leads to a different
-/// one. `name` is an entry in it, without slashes; no call follows a link. Threads: one. Ownership: the handle.
+/// one. `name` is an entry in it, without slashes. No call follows a link. Threads: one. Ownership: the handle.
 /// Destroying it changes nothing on the disk except its lock.
 class LocalFolder {
  public:
@@ -27,7 +27,7 @@ class LocalFolder {
 
   virtual FileStatus status() const = 0;                            ///< The status of the folder itself.
   virtual bool is_private() const = 0;                              ///< Whether only this process's user may enter it.
-  virtual FileStatus status_of(const std::string& name) const = 0;  ///< A link is kOther; a missing entry is kAbsent.
+  virtual FileStatus status_of(const std::string& name) const = 0;  ///< A link is kOther. A missing entry is kAbsent.
   virtual std::vector<std::string> list() const = 0;                ///< Sorted bytewise, without "." and "..".
   virtual std::int64_t free_bytes() const = 0;                      ///< INT64_MAX if unknown.
 

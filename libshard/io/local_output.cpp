@@ -317,7 +317,7 @@ class LocalOutput final : public Output {
     if (sibling_ == nullptr) return;
     try {
       if (is_old_aside_) parent_->remove_all(old_);
-    } catch (...) {  // The new content is in position; only the old one remains.
+    } catch (...) {  // The new content is in position. Only the old one remains.
     }
     try {
       parent_->remove_folder(sibling_name_, *sibling_);

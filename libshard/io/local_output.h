@@ -13,7 +13,7 @@
 /// If the system cannot swap two names, an old DST is kept as `.NAME.shardctl-old-XXXXXXXX` until the new one is in
 /// position. No later run removes it. A file is kept by a second name, so that DST is never absent. A folder, or a file
 /// that can have no second name, is moved aside. A DST that is a symbolic link is replaced as a name. Its target stays.
-/// The companion of a single file (output.h) is renamed right after it; an old one is removed before. A kill in between
+/// The companion of a single file (output.h) is renamed right after it. An old one is removed before. A kill in between
 /// leaves the file without a companion, never with one of a different file. A new file or folder gets the permission
 /// bits of the one that it replaces, and so do the folders and files of the same paths in a replaced folder. If a
 /// failed commit cannot be rolled back, the old DST remains under a name that the error gives.

@@ -13,7 +13,7 @@
 
 namespace shard {
 
-/// Threads: safe; the opener is called under a lock.
+/// Threads: safe. The opener is called under a lock.
 class OpenFiles {
  public:
   using Opener = std::function<std::unique_ptr<RandomReader>(std::uint32_t index)>;

@@ -129,7 +129,7 @@ class OutputStore {
   }
   /// Equal for ranks whose outputs are stored in the same place.
   virtual std::string place() const = 0;
-  /// Called by the root. `is_folder`: the destination is a folder with these files; otherwise it is the one file
+  /// Called by the root. `is_folder`: the destination is a folder with these files. Otherwise it is the one file
   /// itself. `left`: from find_left; this output is resumed. \pre `left` has the same files
   /// \throws Error kResource (too little space, ...), kExists; kInvalidArgument  a path is absolute or contains "..".
   virtual std::unique_ptr<Output> begin(std::span<const OutputFile> files, bool is_folder,

@@ -47,7 +47,7 @@ struct TargetMaker {
 TargetMaker selected_target(const Reader& reader, Selection selection, Layout layout, FormatTraits traits);
 
 /// The selected tensors in the form that a map defines. \pre `map` outlives the result
-/// \param first_padding  see AppliedMap::plan_target; the job's reader has the paddings
+/// \param first_padding  see AppliedMap::plan_target. The job's reader has the paddings
 TargetMaker mapped_target(const AppliedMap& map, Layout layout, FormatTraits traits, std::uint32_t first_padding);
 
 struct CopyJob {

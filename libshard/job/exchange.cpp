@@ -251,7 +251,7 @@ void Exchange::run(const std::function<void()>& copy, const std::stop_token& sto
   check_stop(stop);
 }
 
-/// Tiles with all boxes come first, because they occupy memory; then tiles that need no other rank.
+/// Tiles with all boxes come first, because they occupy memory. Tiles that need no other rank follow.
 std::optional<std::int64_t> Exchange::next(const std::function<void()>& before_waiting) {
   std::unique_lock lock(mutex_);
   for (bool has_let_go = false;;) {
@@ -374,7 +374,7 @@ void Exchange::agree(Group& group) {
   changed_.notify_all();
 }
 
-/// All ranks first agree on the amounts; then each word announces the content of the next round from this rank.
+/// All ranks first agree on the amounts. Then each word announces the content of the next round from this rank.
 std::int64_t Exchange::word() {
   const std::scoped_lock lock(mutex_);
   if (!is_agreed()) return is_known_ ? kReady : kNotReady;

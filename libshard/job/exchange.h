@@ -151,7 +151,7 @@ class Exchange final : public AwaitedTraffic, public TileFeed {
     PieceMemory memory;
     std::vector<BoxRequest> boxes;     ///< In the order of the memory.
     std::vector<std::int64_t> begins;  ///< The position of each box in the memory.
-    std::vector<RequestList> lists;    ///< Lists that are used up; they own the boxes' numbers.
+    std::vector<RequestList> lists;    ///< Lists that are used up. They own the boxes' numbers.
     std::size_t taken = 0, packed = 0;
     bool is_packed() const { return packed == boxes.size(); }
   };

@@ -1,5 +1,5 @@
 /// \file PieceTransport: the memory of pieces that are sent between ranks, and the way they are sent. The group sends
-///   pieces in host memory; a link between the ranks' devices sends pieces in device memory. Inside libshard/job only.
+///   pieces in host memory. A link between the ranks' devices sends pieces in device memory. Inside libshard/job only.
 #pragma once
 
 #include <cstddef>

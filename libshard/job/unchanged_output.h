@@ -15,7 +15,7 @@ namespace shard {
 
 /// Returns the manifest of `destination` if it records the same request as this job's (tool, algorithm, options, and
 /// the files of the source), and if the files there have the recorded sizes. With `has_own_places`, each rank writes to
-/// its own place, and checks the files of its place. Reads no byte of the output; only `verify` does.
+/// its own place, and checks the files of its place. Reads no byte of the output. Only `verify` does.
 ///
 /// \param store  reads the destination \param disk  its disk, with `has_own_places`
 /// \param request  called on rank 0

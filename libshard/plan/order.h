@@ -11,7 +11,7 @@
 
 namespace shard {
 
-using Numbers = std::array<std::int64_t, kMaxDims>;  ///< One number per dimension; only the first few are meaningful.
+using Numbers = std::array<std::int64_t, kMaxDims>;  ///< One number per dimension. Only the first few are meaningful.
 using Order = std::array<int, kMaxDims>;             ///< Dimensions, the slowest first.
 
 /// Dimensions from the largest stride to the smallest; equal ones keep their order.

@@ -332,7 +332,7 @@ std::int64_t tile_after(const Plan& plan, std::int64_t part, std::int64_t parts)
   const std::int64_t wanted = begin_of_share(total, part, parts);
   for (const Unit& unit : plan.units) {
     const std::int64_t bytes = bytes_of_unit(unit);
-    // The share ends within this unit. All its tiles count as equal; the + 1 rounds their size up.
+    // The share ends within this unit. All its tiles count as equal. The + 1 rounds their size up.
     if (before + bytes > wanted) return unit.first_tile + (wanted - before) / (bytes / unit.tile_count + 1);
     before += bytes;
   }

@@ -103,7 +103,7 @@ struct CGroup {
 CGroup to_c(std::unique_ptr<Group> group);
 /// Does the same for a group that the caller keeps and that outlives the result.
 CGroup to_c(Group& group);
-/// The group whose functions they are; it owns them.
+/// The group whose functions they are. It owns them.
 std::unique_ptr<Group> from_c(const CGroup& imported);
 
 }  // namespace shard

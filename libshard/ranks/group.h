@@ -6,7 +6,7 @@
 /// operations is a free function below, implemented once.
 ///
 /// Every operation is collective: all ranks call it, in the same order, from one thread each at a time. If a rank does
-/// not take part, the others throw when their timeout ends; after that the group is broken for all.
+/// not take part, the others throw when their timeout ends. After that the group is broken for all.
 #pragma once
 
 #include <chrono>

@@ -25,7 +25,7 @@ Bytes to_bytes(const GroupRequest& request);
 /// \throws Error kPeer  the bytes are not a request
 GroupRequest to_group_request(std::span<const std::byte> bytes);
 
-/// The name of the entry; its number changes with CGroup, ErrorSink, and the bytes of a request and of an error.
+/// The name of the entry. Its number changes with CGroup, ErrorSink, and the bytes of a request and of an error.
 inline constexpr char kPluginEntry[] = "shard_make_group_2";
 /// Forms the group. All ranks call it. Returns false on errors. Ownership: the caller's.
 using MakeGroup = bool (*)(ConstBytes request, CGroup* made, const ErrorSink* errors);

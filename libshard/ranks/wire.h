@@ -80,7 +80,7 @@ class WireWriter {
   Bytes bytes_;
 };
 
-/// Ownership: the bytes must outlive it; the values that it returns are copies.
+/// Ownership: the bytes must outlive it. The values that it returns are copies.
 class WireReader {
  public:
   explicit WireReader(std::span<const std::byte> bytes) : rest_(bytes) {}

@@ -23,7 +23,7 @@ using IsWanted = std::function<bool(const Originals::Kept& kept)>;
 /// a note of all losses (lost_note.h), including those that an earlier repair noted.
 /// \param is_wanted  empty: all items are wanted. Losses of unwanted tensors and objects are dropped from `salvage`.
 /// \throws Error kCorruption  neither a tensor nor an object is left.
-/// Ownership: `salvage` may be destroyed first. Cost: `threads` threads read all storages that have no CRC-32; the
+/// Ownership: `salvage` may be destroyed first. Cost: `threads` threads read all storages that have no CRC-32. The
 /// others were checked when they were opened.
 std::unique_ptr<Reader> without_losses(std::unique_ptr<Reader> reader, Salvage& salvage, int threads,
                                        const IsWanted& is_wanted = {});

@@ -77,7 +77,7 @@ void pass_parts(Wire& wire, Passed<Wire, std::vector<StoredPart>>& parts) {
 
 /// Ownership: the receiver calls `destroy_store`, or passes it to from_c.
 CStore to_c(std::unique_ptr<UrlFiles> store);
-/// The store with these functions; it owns them.
+/// The store with these functions. It owns them.
 std::unique_ptr<UrlFiles> from_c(const CStore& plain);
 
 }  // namespace shard

@@ -4,7 +4,7 @@
 /// Then nothing may exist at DST, and an upload is begun for each file. Parts of 8 MiB and more are sent in any order,
 /// by several connections. Small files of the root wait in memory for the commit. commit: the objects are completed
 /// only if nothing has their names, the manifest and the file that makes the others a checkpoint (`.metadata`, an
-/// index, `latest`) last; then the lock is removed. If an answer is lost, the name of the run in the object shows
+/// index, `latest`) last. Then the lock is removed. If an answer is lost, the name of the run in the object shows
 /// whether the request succeeded. Any other end removes uploads and lock. A killed run leaves both. The next run
 /// continues (find_left) or, with force, removes them. A store that ignores conditions is refused.
 ///

@@ -20,7 +20,7 @@ struct PartLayout {
   std::vector<Copy> copies{};        ///< In the order of parts.
 };
 
-/// Parts of equal size; the last one may be smaller.
+/// Parts of equal size, of which the last one may be smaller.
 PartLayout even_layout(std::int64_t object_bytes, std::int64_t part_bytes);
 
 /// Cuts the object so that as many whole parts as possible are in runs. All parts but the last have at least 5 MiB and

@@ -27,9 +27,9 @@ Bytes to_bytes(const StoreRequest& request);
 /// \throws Error kPeer  the bytes are not a request
 StoreRequest to_store_request(std::span<const std::byte> bytes);
 
-/// The name of the entry; its number changes with CStore, StoreListener, and the bytes of a request and of an error.
+/// The name of the entry. Its number changes with CStore, StoreListener, and the bytes of a request and of an error.
 inline constexpr char kStorePluginEntry[] = "shard_make_store_4";
-/// Creates the store. Returns false on errors. Ownership: the caller's; the listener's place must outlive it.
+/// Creates the store. Returns false on errors. Ownership: the caller's. The listener's place must outlive it.
 using MakeStore = bool (*)(ConstBytes request, const StoreListener* listener, CStore* made, const ErrorSink* errors);
 
 }  // namespace shard

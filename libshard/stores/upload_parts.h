@@ -56,7 +56,7 @@ class UploadParts {
   UploadParts(const UploadParts&) = delete;
   UploadParts& operator=(const UploadParts&) = delete;
 
-  /// \param on_block  see OutputFile; with it, all runs are read
+  /// \param on_block  see OutputFile. With it, all runs are read
   /// \returns a writer that lives as long as this. It is a RunCopier. Complete parts in runs that are read are copied
   ///   instead of sent. Others are not copied if parts were sent that are not at the front of the file. Nothing is
   ///   copied to a shared file.

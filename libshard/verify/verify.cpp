@@ -71,7 +71,7 @@ struct Verification::Impl {
 
   const Catalog& catalog() const { return job.reader == nullptr ? nothing : job.reader->catalog(); }
 
-  /// Runs `work`; an error about the source becomes a finding.
+  /// Runs `work`. An error about the source becomes a finding.
   template <class Work>
   void guarded(const Work& work) {
     try {

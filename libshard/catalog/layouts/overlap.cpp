@@ -14,7 +14,7 @@ using Pair = std::optional<std::pair<const BoxView*, const BoxView*>>;
 
 class OverlapSearch {
  public:
-  /// `dims` are those in which boxes differ; in all others all boxes are the same.
+  /// `dims` are those in which boxes differ. In all others all boxes are the same.
   explicit OverlapSearch(std::vector<std::size_t> dims) : dims_(std::move(dims)) {}
 
   Pair find(Boxes boxes) const {

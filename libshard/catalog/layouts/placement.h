@@ -1,4 +1,4 @@
-/// \file The sharding of tensors over a mesh of ranks, in DTensor's terms. Plain data; the arithmetic is place() in
+/// \file The sharding of tensors over a mesh of ranks, in DTensor's terms. Plain data. The arithmetic is place() in
 ///   layout.h.
 #pragma once
 

@@ -11,7 +11,7 @@ namespace shard {
 
 enum class CutRule : std::uint8_t {
   kEven,        ///< Equal parts.
-  kChunk,       ///< Like torch.chunk: ceil(n / parts) each; the last one is shorter.
+  kChunk,       ///< Like torch.chunk: ceil(n / parts) each. The last one is shorter.
   kFirstExtra,  ///< The first n % parts parts have one more.
   kWidths,      ///< The widths are listed.
 };

@@ -264,7 +264,7 @@ class WholeAdder {
 };
 
 /// Adds the selected tensors and the files, each tensor with its file's number as rank if the format has pieces and
-/// does not prefer whole tensors; if it does, files have no rank either.
+/// does not prefer whole tensors. If it does, files have no rank either.
 ///
 /// With `traits.sharing`, a tensor of the same dtype that shares its storage with another one, or is not row-major,
 /// keeps storage and strides: its storage becomes the union of the spans that the selected views use, listed in
@@ -316,7 +316,7 @@ Value* make_root(TargetDraft& draft, bool aliases_apart) {
 ///
 /// The root is the source's tree without unselected entries. If names changed or there was no tree, it is rebuilt from
 /// the paths (dicts with string and integer keys become dicts, runs of indices from 0 become lists). In a tree, one
-/// value may represent all aliases of a tensor; with `aliases_apart`, some of them are separate tensors, and need
+/// value may represent all aliases of a tensor. With `aliases_apart`, some of them are separate tensors, and need
 /// separate values.
 /// \throws Error kInvalidArgument  a leaf of a rebuilt tree is inside a different leaf.
 void add_objects(TargetDraft& draft, bool aliases_apart) {

@@ -38,7 +38,7 @@ class PartMaker {
     Sizes local;
     for (int d = 0; d < dims(); ++d) {
       Sizes sizes;
-      // A concatenated dimension has the sizes of all segments; in the other dimensions the segments are equal.
+      // A concatenated dimension has the sizes of all segments. In the other dimensions the segments are equal.
       if (is_concat(d)) {
         for (const Sizes& shape : shapes_) sizes.push_back(shape[static_cast<std::size_t>(d)]);
       } else {

@@ -54,7 +54,7 @@ struct MapConcat {
   Expression interleave{1};            ///< The number of groups.
   bool per_segment = false;            ///< Whether each segment is sharded separately.
   std::vector<Expression> replicas{};  ///< One per segment, or empty: 1 each.
-  /// One list per segment, or empty. A list has the width of each part and replaces the split of `shard`; an empty list
+  /// One list per segment, or empty. A list has the width of each part and replaces the split of `shard`. An empty list
   /// does not.
   std::vector<std::vector<Expression>> widths{};
 };
@@ -139,7 +139,7 @@ struct MapRule {
   std::optional<MapBlock> block{};
   std::optional<MapArithmetic> arithmetic{};  ///< Not of an alias, nor with tensors in flat buffers.
   ReduceRule reduce = ReduceRule::kEqual;
-  std::optional<DType> dtype{};      ///< The stored dtype. Written tensors are converted to it; others are not read.
+  std::optional<DType> dtype{};      ///< The stored dtype. Written tensors are converted to it. Others are not read.
   bool is_alias = false;             ///< Whether its stored tensor repeats one that a different rule stores.
   bool optional = false;             ///< Whether it may match nothing.
   std::vector<MapCondition> when{};  ///< The rule applies only if all conditions are true.

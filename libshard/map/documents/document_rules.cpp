@@ -67,7 +67,7 @@ namespace {
 
 constexpr std::array kKinds{FlatKind::kZero12, FlatKind::kZero3, FlatKind::kFsdp1, FlatKind::kMcoreBucket};
 
-/// Reads the names of the buffers of one state; an empty `state` is the model. A buffer contains many tensors, so its
+/// Reads the names of the buffers of one state. An empty `state` is the model. A buffer contains many tensors, so its
 /// name can only depend on the group, the bucket and variables.
 FlatFamily read_family(const std::string& state, const JsonPlace& place, const MapDocument& document) {
   FlatFamily family{state, read_template(place)};

@@ -63,7 +63,7 @@ class RankSearch {
     return std::ranges::find(document_.mesh, field, &MapMeshAxis::name) != document_.mesh.end();
   }
   bool is_number(const std::string& field) const { return is_axis(field) || field == kRankField; }
-  /// Whether a name contains the rank. An axis may have the field's name; then it is a coordinate.
+  /// Whether a name contains the rank. If an axis has the field's name, the field is a coordinate.
   bool has_rank(const FieldValues& values) const { return values.contains(kRankField) && !is_axis(kRankField); }
 
   /// A pattern for one component of the path. Axes and ranks are numbers. A variable is its known value, or any text if

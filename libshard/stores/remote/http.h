@@ -26,7 +26,7 @@ struct HttpRequest {
   Query query{};
   Headers headers{};  ///< "host" is added from the origin.
   std::string body{};
-  std::span<const std::byte> data{};  ///< The body, instead of `body`; the caller keeps it.
+  std::span<const std::byte> data{};  ///< The body, instead of `body`. The caller keeps it.
   bool uses_proxy = true;
   bool is_once = false;     ///< libcurl must not send it again by itself when a kept connection is dead.
   bool is_cleanup = false;  ///< Also sent when all else is stopped.

@@ -85,7 +85,7 @@ class Place {
     std::string method, key;
     Query query{};
     Headers headers{};
-    std::span<const std::byte> data{};  ///< The body; the caller keeps it.
+    std::span<const std::byte> data{};  ///< The body. The caller keeps it.
     bool is_once = false;               ///< Sent once, so that the caller decides about a missing answer.
     bool is_cleanup = false;            ///< See HttpRequest. Three attempts of 2 s at most.
     bool is_slow = false;               ///< The server may work for minutes before it answers.

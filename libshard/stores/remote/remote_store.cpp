@@ -73,7 +73,7 @@ std::string take_model(Url& url) {
 
 std::string folder_of(std::string_view key) { return std::string(key.substr(0, key.rfind('/') + 1)); }
 
-/// The files of one place, as far as they are known. Threads: safe; one looks at a time.
+/// The files of one place, as far as they are known. Threads: safe. One looks at a time.
 class PlaceFiles {
  public:
   PlaceFiles(std::unique_ptr<Place> place, BlockCache& cache) : place_(std::move(place)), cache_(cache) {}
@@ -202,7 +202,7 @@ class PlaceFiles {
   }
 
   /// The size up to which a file is read whole, which takes one request. The small files of a folder must fit into
-  /// memory together, because they are read in turns; otherwise each would be read many times over.
+  /// memory together, because they are read in turns. Otherwise each would be read many times over.
   std::int64_t whole_limit(std::span<const Object> objects = {}) const {
     const std::int64_t limit = std::min(kWholeBytes, cache_.block_bytes());
     std::int64_t all = 0;

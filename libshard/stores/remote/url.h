@@ -28,7 +28,7 @@ std::string percent_encode(std::string_view text, bool keeps_slash);
 std::string percent_encode_rest(std::string_view path);
 /// Percent-encodes the bytes that no URL may have, such as spaces. Some servers send them in addresses of redirects.
 std::string encode_illegal(std::string_view target);
-/// Decodes "%" and two hexadecimal digits; other text stays.
+/// Decodes "%" and two hexadecimal digits. Other text stays.
 std::string percent_decode(std::string_view text);
 /// Decodes a key of a list with `encoding-type=url`, in which S3 writes '+' for a space and "%2B" for '+'.
 std::string decode_listed_key(std::string_view text);
