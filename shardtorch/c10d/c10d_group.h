@@ -58,7 +58,7 @@ class C10dGroup final : public Group {
   void exchange(std::span<const at::Tensor> to, std::span<const at::Tensor> from);
   // Reductions of contiguous tensors on `device()`. The backend must support the dtype.
   void all_reduce(const at::Tensor& tensor, c10d::ReduceOp how);
-  /// Sums `whole` over the ranks; part i becomes rank i's `own`.
+  /// Sums `whole` over the ranks. Part i becomes rank i's `own`.
   void reduce_scatter(const at::Tensor& own, const at::Tensor& whole, c10d::ReduceOp how);
 
  private:

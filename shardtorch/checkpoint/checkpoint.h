@@ -1,4 +1,4 @@
-/// \file Checkpoints of sharded state. All ranks write one folder together; any number of ranks can read their parts.
+/// \file Checkpoints of sharded state. All ranks write one folder together. Any number of ranks can read their parts.
 #pragma once
 
 #include <torch/nn/module.h>
@@ -66,10 +66,10 @@ struct LoadResult {
 
 /// Fills the tensors of `state` in place from the checkpoint at `path`, in any format that shardctl reads, saved by any
 /// number of ranks under any sharding. Each rank reads only the bytes of its own shards and of plain tensors, onto
-/// their devices. Other values are replaced by the checkpoint's; dicts, lists and tuples are entered if they contain a
+/// their devices. Other values are replaced by the checkpoint's. Dicts, lists and tuples are entered if they contain a
 /// tensor. Names are keys and indices joined by dots. The result is the same on all ranks. An error before elements are
 /// read changes nothing. A collective.
-/// Memory: as save; of several names of one memory all but one are first read into separate memory.
+/// Memory: as save. Of several names of one memory, all but one are first read into separate memory.
 /// \throws shard::Error  kNotFound  no checkpoint there, or it lacks a name; kCorruption; kInvalidArgument  a shape or
 ///   dtype differs, naming tensor, found and expected, a tensor in place of an object, or elements of a tensor to fill
 ///   share memory; kUnsupported  a tensor that cannot be filled (sparse, meta), or an operation that the format does

@@ -15,7 +15,7 @@
 /// Partial. If ranks use a replica in different ways, their gradients are terms: use to_local({Partial}).
 ///
 /// Communicating functions are collectives of the mesh, and so are their backwards, so all its ranks make the same
-/// call. If their arguments differ, all throw; invalid placements are refused before anything is sent, on the rank that
+/// call. If their arguments differ, all throw. Invalid placements are refused before anything is sent, on the rank that
 /// passes them. On a rank outside the mesh local() is an empty tensor, and no function communicates. Threads: one at a
 /// time per mesh.
 ///
@@ -124,7 +124,7 @@ std::ostream& operator<<(std::ostream& out, const DTensor& tensor);
 /// whose sum is the tensor. A collective.
 /// \throws c10::ValueError  see normalized(); sizes, dtypes or arguments differ between ranks; the source is not on the
 ///   mesh; a Partial with an operation other than sum, avg, min or max. c10::Error  not a leaf. shard::Error kPeer
-/// Cost: one exchange. Only the source needs the whole tensor; on other ranks a tensor of the same size is enough.
+/// Cost: one exchange. Only the source needs the whole tensor. On other ranks a tensor of the same size is enough.
 DTensor distribute_tensor(const at::Tensor& tensor, DeviceMeshPtr mesh, Placements placements,
                           std::optional<std::int64_t> src_data_rank = 0);
 

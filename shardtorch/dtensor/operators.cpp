@@ -107,7 +107,7 @@ Tensors computed(const c10::OperatorHandle& handle, const OperatorCall& call, co
   return tensors_of(stack);
 }
 
-/// Strides of a tensor of `shape` whose dimensions are in the order of those of `local`; expanded ones stay so.
+/// Strides of a tensor of `shape` whose dimensions are in the order of those of `local`. Expanded ones stay so.
 Sizes strides_like(const at::Tensor& local, const Sizes& shape) {
   Sizes order(shape.size()), strides(shape.size());
   std::iota(order.begin(), order.end(), 0);

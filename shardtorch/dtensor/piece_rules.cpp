@@ -9,7 +9,7 @@ namespace shard::dtensor {
 
 namespace {
 
-/// Replicate instead of shards of `dim`; terms stay.
+/// Replicate instead of shards of `dim`. Terms stay.
 Placements unsharded(const Placements& placements, std::int64_t dim) {
   return replicated_where(placements, [dim](const Placement& each) { return sharded_dim(each) == dim; });
 }
@@ -84,7 +84,7 @@ OperatorPlan plan_unbind(const OperatorCall& call) {
   return plan;
 }
 
-/// Terms give way to shards, and replicas to both; different shards become replicas.
+/// Terms give way to shards, and replicas to both. Different shards become replicas.
 Placement merged(const Placement& one, const Placement& other) {
   if (one == other || std::holds_alternative<Replicate>(other)) return one;
   if (std::holds_alternative<Replicate>(one)) return other;

@@ -73,7 +73,7 @@ class Links {
   std::vector<bool> is_far_;
 };
 
-/// The cost of a step; `gib`, the size of the local tensor, becomes that after it.
+/// The cost of a step. `gib`, the size of the local tensor, becomes that after it.
 double cost_of(const Step& step, const Links& links, std::int64_t ranks, double& gib) {
   const auto count = static_cast<double>(ranks);
   if (is_shard(step.from)) {

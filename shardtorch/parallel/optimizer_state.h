@@ -19,7 +19,7 @@
 
 namespace shard::parallel {
 
-/// The optimizer's state. Tensors are shared with the optimizer; "step" is a separate scalar, as in Python: float64 if
+/// The optimizer's state. Tensors are shared with the optimizer. "step" is a separate scalar, as in Python: float64 if
 /// that is the default dtype, otherwise float32. Parameters without a step so far have no entry. Parameters without a
 /// shard on this rank are in "params" if the optimizer has one group that contains all local parameters of `module`.
 /// With several groups, each group needs a parameter of which both rank 0 and the loading ranks have shards.
@@ -32,7 +32,7 @@ c10::IValue optimizer_state(const torch::nn::Module& module, const torch::optim:
 void init_optimizer_state(torch::optim::Optimizer& optimizer);
 
 /// Copies steps and options (lr, betas, ...) from a state of the form above, and tensors that are not shared. Groups
-/// are matched by their parameters' names; options that C++ does not have and that do not change the steps (foreach,
+/// are matched by their parameters' names. Options that C++ does not have and that do not change the steps (foreach,
 /// fused, ...) are skipped. If it throws, nothing has changed.
 /// \throws c10::ValueError  as above; a parameter of the optimizer that the state lacks, different shapes or shards;
 ///   an option that decides about the state or the kind of step and differs (amsgrad, momentum if one is 0, maximize,

@@ -13,7 +13,7 @@
 namespace shard {
 
 /// The built-in operators of ShardedTensors. The result is empty if the operator does not support these arguments
-/// (copy_ from an ordinary tensor). `args` are by position; trailing arguments with defaults may be missing.
+/// (copy_ from an ordinary tensor). `args` are by position. Trailing arguments with defaults may be missing.
 using BuiltinOp = std::optional<c10::IValue> (*)(at::ArrayRef<c10::IValue> args);
 
 /// Runs the operator on its arguments at the end of `stack`, and replaces them by its results. At least one of them

@@ -42,7 +42,7 @@ void all_reduce(const at::Tensor& tensor, ReduceOp how = ReduceOp::kSum, const P
 /// Replaces the elements on all ranks by those of group rank `root`, in place.
 void broadcast(const at::Tensor& tensor, int root, const ProcessGroupPtr& group = nullptr);
 
-/// \returns  the `own` of all ranks, concatenated along `dim`; scalars become a tensor of one dimension.
+/// \returns  the `own` of all ranks, concatenated along `dim`. Scalars become a tensor of one dimension.
 at::Tensor all_gather(const at::Tensor& own, std::int64_t dim = 0, const ProcessGroupPtr& group = nullptr);
 
 /// Rank i's `own` becomes all[i]. Shapes may differ between ranks. \pre all ranks know all shapes

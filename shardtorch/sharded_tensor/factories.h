@@ -19,7 +19,7 @@ ShardedTensor full(ShardingSpecPtr spec, at::IntArrayRef size, const at::Scalar&
 ShardedTensor rand(ShardingSpecPtr spec, at::IntArrayRef size, const CreateOptions& options = {});
 ShardedTensor randn(ShardingSpecPtr spec, at::IntArrayRef size, const CreateOptions& options = {});
 
-/// Uses the spec and the size of `tensor`; everything else, including dtype and group, comes from `options`.
+/// Uses the spec and the size of `tensor`. Everything else, including dtype and group, comes from `options`.
 ShardedTensor empty_like(const ShardedTensor& tensor, const CreateOptions& options = {});
 ShardedTensor ones_like(const ShardedTensor& tensor, const CreateOptions& options = {});
 ShardedTensor zeros_like(const ShardedTensor& tensor, const CreateOptions& options = {});

@@ -34,7 +34,7 @@ at::MemoryFormat decode_memory_format(std::int64_t number) {
   return *format;
 }
 
-/// Reads an enumerator that was written as a number; `count` is one past the last.
+/// Reads an enumerator that was written as a number. `count` is one past the last.
 template <class Enum>
 Enum decode(std::int64_t number, Enum count, const char* what) {
   SHARD_CHECK(number >= 0 && number < static_cast<std::int64_t>(count), "Invalid ", what, " encoding: ", number);

@@ -1,7 +1,7 @@
 /// \file
 /// torch::nn modules with ShardedTensors: sharded parameters, attributes and outputs.
 ///
-/// Python's modules accept hooks and any attribute; C++ modules do not. Here, a module with sharded attributes derives
+/// Python's modules accept hooks and any attribute. C++ modules do not. Here, a module with sharded attributes derives
 /// from ShardedAttributes and names them. A hook of Python's forward becomes a module around the given one.
 #pragma once
 

@@ -10,7 +10,7 @@
 /// registered, t() of a sharded weight, and the product with it, become that op. So an unchanged torch::nn::Linear
 /// reaches it; without bias if the input does not have two dimensions (the bias is added to the op's result).
 ///
-/// at::zeros_like and related functions create a tensor with the same spec, size and group; dtype, layout and pinning
+/// at::zeros_like and related functions create a tensor with the same spec, size and group. Dtype, layout and pinning
 /// are the options', or torch's default. torch::nn::init's functions fill local shards in place. kaiming_uniform_ uses
 /// the fans of the whole tensor there, but shard::init (factories.h) uses those of a local shard, as Python does.
 #pragma once

@@ -156,7 +156,7 @@ ProcessGroupPtr default_group();
 /// `group`, or the default group if it is null.
 ProcessGroupPtr group_or_default(ProcessGroupPtr group);
 
-/// The store of the world's ranks, for other agreements (init_rpc); use keys with your own prefix.
+/// The store of the world's ranks, for other agreements (init_rpc). Use keys with your own prefix.
 /// \throws c10::Error  there is none: threads, or a wrapped group without a store.
 c10::intrusive_ptr<c10d::Store> default_store();
 

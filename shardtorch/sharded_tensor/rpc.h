@@ -44,7 +44,7 @@ class RpcAgent {
   virtual ~RpcAgent() = default;
   virtual Worker self() const = 0;
   virtual const std::vector<Worker>& workers() const = 0;  ///< All workers by id, including this one.
-  /// Gathers bytes over all workers; part i is from worker i. A collective. \throws c10::Error  a worker does not call
+  /// Gathers bytes over all workers. Part i is from worker i. A collective. \throws c10::Error  a worker does not call
   /// it within the timeout.
   virtual std::vector<Bytes> all_gather(const Bytes& own) = 0;
   /// Makes `shard` available to other workers until `withdraw`. They find it by the returned bytes (remote_shard).

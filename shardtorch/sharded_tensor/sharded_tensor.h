@@ -141,7 +141,7 @@ class ShardedTensor : public ShardedTensorBase {
                                               at::IntArrayRef global_size, ProcessGroupPtr group = nullptr,
                                               bool init_rrefs = false);
 
-  /// Null if the object was created as a ShardedTensorBase; functions that need a group then throw a c10::Error with
+  /// Null if the object was created as a ShardedTensorBase. Functions that need a group then throw a c10::Error with
   /// this reason.
   const ProcessGroupPtr& process_group() const;
   bool init_rrefs() const;
@@ -160,7 +160,7 @@ class ShardedTensor : public ShardedTensorBase {
     /// Elements are sent in this dtype; nothing: in the tensor's own, without loss.
     std::optional<at::ScalarType> dtype{};
   };
-  /// Copies the whole tensor into `out` on group rank `dst`; `out` is passed only there and has the tensor's size. Its
+  /// Copies the whole tensor into `out` on group rank `dst`. `out` is passed only there and has the tensor's size. Its
   /// dtype, device and strides may differ. A collective, even for ranks without elements. A process outside the group
   /// does nothing. If it throws, nothing was written, unless a peer died on the way.
   /// \throws c10::ValueError  `out` is missing, on a wrong rank, or of a different size; `dst` is not a rank of the
@@ -199,7 +199,7 @@ class ShardedTensor : public ShardedTensorBase {
   };
   /// Moves or converts; returns this very tensor if dtype and all placements match already, unless `copy`. "cuda" is
   /// the current device, even if a different index is given (which warns). Without a device, placements do not change.
-  /// Integers lose requires_grad, as do results while gradients are off (cpu and cuda as well); pinning is lost.
+  /// Integers lose requires_grad, as do results while gradients are off (cpu and cuda as well). Pinning is lost.
   /// `non_blocking` applies to copies to a CUDA device.
   ShardedTensor to(const ToOptions& options) const;
   ShardedTensor to(at::ScalarType dtype) const;

@@ -49,7 +49,7 @@ LoadStateResult load_state_dict(torch::nn::Module& module, const StateDict& stat
 /// \throws c10::ValueError  a ShardedTensor, and there is no default group.
 /// Cost: the bytes of the storages, copied once. Those on a GPU are in host memory one at a time.
 std::string save_state(const StateDict& state);
-/// Writes this to a file, atomically; storages on the CPU are written directly.
+/// Writes this to a file, atomically. Storages on the CPU are written directly.
 /// \throws Error kResource, kExists
 void save_state_file(const StateDict& state, const std::string& path, bool force = false,
                      LocalDisk& disk = posix_disk());

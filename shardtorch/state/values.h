@@ -17,7 +17,7 @@ namespace shard {
 using ToValue = std::function<Value*(const at::Tensor&)>;
 using FromValue = std::function<std::optional<c10::IValue>(const Value&)>;
 
-/// Converts None, bool, int, double, complex, string, and lists, tuples and dicts of these; `tensor` returns the value
+/// Converts None, bool, int, double, complex, string, and lists, tuples and dicts of these. `tensor` returns the value
 /// for a tensor. A container that appears twice becomes one node. Ownership: `arena` owns the result.
 /// \throws Error kUnsupported  any other kind of value, by its type; a string that is not UTF-8; containers nested too
 ///   deeply, such as one that contains itself.
