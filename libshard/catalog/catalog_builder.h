@@ -4,7 +4,7 @@
 /// The builder sets the indices between the catalog's arrays and charges the catalog's budget: kEntries for each
 /// tensor, kChunks for each chunk with its stored tensor. A catalog without a budget (a target) charges nothing.
 ///
-/// Nothing is sorted or checked for coverage; validate_catalog does both.
+/// Nothing is sorted or checked for coverage. validate_catalog does both.
 #pragma once
 
 #include <cstddef>

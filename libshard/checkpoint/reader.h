@@ -28,7 +28,7 @@ class Reader {
   virtual void load_objects() {}
   /// Bytes that load_objects would read now; INT64_MAX if unknown.
   virtual std::int64_t unread_object_bytes() const { return 0; }
-  /// The open file with this index. Threads: safe. Ownership: shared; at most a few hundred files are kept open.
+  /// The open file with this index. Threads: safe. Ownership: shared. At most a few hundred files are kept open.
   virtual std::shared_ptr<const RandomReader> file(std::uint32_t index) const = 0;
   /// The reader of a located storage's plain little-endian elements: the file itself, or a view that decodes a storage
   /// that is not plain. Storage::offset counts in this reader. Threads and ownership: as `file`.

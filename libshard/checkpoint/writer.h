@@ -33,7 +33,7 @@ class StorageFrames {
 };
 
 /// Writes one target catalog in one format. Every rank of a job has its own Writer. Threads: begin_file and finish_file
-/// may run at once for different files; any thread may call frames.
+/// may run at once for different files. Any thread may call frames.
 class Writer {
  public:
   virtual ~Writer() = default;

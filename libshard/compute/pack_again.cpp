@@ -168,7 +168,7 @@ class Counter {
     float least = std::numeric_limits<float>::infinity(), largest = -std::numeric_limits<float>::infinity();
   };
 
-  /// `value` was computed from code and scale in float32; `plain` is the weight to check.
+  /// `value` was computed from code and scale in float32. `plain` is the weight to check.
   bool comes_back(float value, float scale, float plain) const {
     if (std::isnan(value) || std::isnan(plain)) return std::isnan(value) && std::isnan(plain);
     if (scale == 0 || !std::isfinite(scale) || value == plain) return value == plain;

@@ -1,7 +1,7 @@
 /// \file
 /// Inner loops over packed codes and their scales: pure functions over spans. Inside libshard/compute only.
 ///
-/// They are compiled for any CPU and for AVX2, as the loops of libshard/exec/cast.cpp are; results are the same.
+/// They are compiled for any CPU and for AVX2, as the loops of libshard/exec/cast.cpp are. Results are the same.
 #pragma once
 
 #include <array>
@@ -54,7 +54,7 @@ void apply_indexed(std::span<float> values, std::span<const std::int32_t> index,
 void add_blocks(std::span<float> values, std::int64_t first, std::int64_t block, std::span<const float> numbers);
 void multiply(std::span<float> values, float factor);
 void divide(std::span<float> values, float divisor);
-/// Rounds each value to the nearest number of float16, as a conversion there and back does; NaN stays NaN.
+/// Rounds each value to the nearest number of float16, as a conversion there and back does. NaN stays NaN.
 void round_to_float16(std::span<float> values);
 /// sums[i] += weight * values[i], with two roundings.
 void add_weighted(std::span<float> sums, std::span<const float> values, float weight);

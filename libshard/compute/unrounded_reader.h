@@ -12,7 +12,7 @@
 
 namespace shard {
 
-/// A view of a reader in which tensors of computed storages are float32. Its catalog lists no files; their numbers are
+/// A view of a reader in which tensors of computed storages are float32. Its catalog lists no files. Their numbers are
 /// those of `base`. Ownership: refers to all readers. Threads: as `base`.
 class UnroundedReader final : public Reader {
  public:

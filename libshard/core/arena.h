@@ -43,7 +43,7 @@ class Dims {
 };
 
 /// Bump allocator; frees everything at its own end.
-/// Threads: not safe to allocate from two; what was allocated may be read by all.
+/// Threads: not safe to allocate from two. What was allocated may be read by all.
 class Arena {
  public:
   Arena() = default;

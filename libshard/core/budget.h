@@ -2,7 +2,7 @@
 ///
 /// A pickle may name one list a million times, and a stream of a kilobyte may decode to a gigabyte. So everything that
 /// a reader creates or visits at a file's request is charged here, and every byte that it reads raises the limit. The
-/// reader owns the budget. Its arenas charge their memory themselves; everything else is charged by the code that
+/// reader owns the budget. Its arenas charge their memory themselves. Everything else is charged by the code that
 /// causes it. The limit depends only on counts, so the machine and the number of threads do not matter.
 ///
 /// All constants are defined here. tests/formats/honest_budget_test.cpp measures the maximum that is noted with each,

@@ -34,7 +34,7 @@ class Hasher {
   Hasher(Hasher&&) noexcept;
   void update(std::span<const std::byte> data);
   void update(std::string_view text);
-  std::string finish_hex();  ///< The hash in lower-case hexadecimal; XXH3-128 is big-endian. Called once, last.
+  std::string finish_hex();  ///< The hash in lower-case hexadecimal. XXH3-128 is big-endian. Called once, last.
 
  private:
   struct Impl;

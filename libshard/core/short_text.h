@@ -28,7 +28,7 @@ class FirstNames {
  public:
   void add(std::string_view name);
   std::size_t count() const { return count_; }  ///< The number of all added names.
-  /// "'a', 'b', 'c' and 7 more"; long names are clipped.
+  /// "'a', 'b', 'c' and 7 more". Long names are clipped.
   std::string text() const;
 
  private:

@@ -1,6 +1,6 @@
 /// \file Value: the tree of a checkpoint's content other than tensors' bytes, in the symbolic form of a pickle.
 ///
-/// A Value is inert. Names of Python functions and classes are text (kGlobal); "calling" one is a node (kCall) that
+/// A Value is inert. Names of Python functions and classes are text (kGlobal). "Calling" one is a node (kCall) that
 /// records the callee and its arguments. Nothing is ever resolved or executed. A pickle that is read into a Value and
 /// written again has the same meaning.
 ///

@@ -13,7 +13,7 @@
 namespace shard {
 
 /// Compares the values of one or two checkpoints. Cost: linear in the nodes of both while values are equal, regardless
-/// of how often nodes are shared; equal values are remembered for later calls. Steps are charged to a budget, so that
+/// of how often nodes are shared. Equal values are remembered for later calls. Steps are charged to a budget, so that
 /// many different objects with one large shared value cannot take forever. Threads: one.
 class ValueEquality {
  public:

@@ -147,7 +147,7 @@ std::int64_t cast_from_complex(DType part, const std::byte* in, DType to, std::b
   return overflowed;
 }
 
-/// Real to complex: the elements become real parts, at every second position; imaginary parts are 0.
+/// Real to complex: the elements become real parts, at every second position. Imaginary parts are 0.
 std::int64_t cast_to_complex(DType from, const std::byte* in, DType part, std::byte* out, std::size_t elements) {
   const std::size_t part_bytes = bytes_of(part);
   alignas(64) std::byte parts[kBlock * 8];

@@ -108,10 +108,10 @@ constexpr Integer truncate(Real value) {
 }
 
 /// In C++, converting a float out of the integer's range is undefined. This function returns torch's results on x86.
-/// Narrow types are the low bits of an int32 (uint8 of an int64); uint64 is computed in two halves of its range.
+/// Narrow types are the low bits of an int32 (uint8 of an int64). A uint64 is computed in two halves of its range.
 ///
-/// torch has two results for uint32 outside [-2^31, 2^32) (vectorized or not); here it is the low half of an int64. In
-/// torch, NaN of the fnuz types and of float8_e8m0fnu becomes 0; here it is converted like any other NaN.
+/// torch has two results for uint32 outside [-2^31, 2^32) (vectorized or not). Here it is the low half of an int64. In
+/// torch, NaN of the fnuz types and of float8_e8m0fnu becomes 0. Here it is converted like any other NaN.
 template <std::integral To, std::floating_point Real>
 constexpr To to_integer(Real value) {
   if constexpr (std::is_same_v<To, std::int64_t>) {
@@ -128,7 +128,7 @@ constexpr To to_integer(Real value) {
   }
 }
 
-/// Converts a value of a wide type to an element of To. Floats are rounded to the nearest, ties to even; integers keep
+/// Converts a value of a wide type to an element of To. Floats are rounded to the nearest, ties to even. Integers keep
 /// their low bits; to_integer defines the step from floats to integers.
 template <class To, class From>
 constexpr Bits<To> narrow(From value) {

@@ -55,7 +55,7 @@ void Framing::append_gap(std::uint32_t file, std::size_t position, std::int64_t 
     const std::size_t known = out.size();
     frames.append_before(next, out);
     at += static_cast<std::int64_t>(out.size() - known);
-    // The next frame is not adjacent. It is removed again; write_rest writes it.
+    // The next frame is not adjacent. It is removed again. write_rest writes it.
     if (at != place.offset) return out.resize(known);
     has_before_[next] = 1;
     if (place.bytes > 0) return;

@@ -12,7 +12,7 @@ namespace shard {
 
 /// Offers the runs in lines of bytes without replicas, within `tiles`, to the files of the output that can copy them.
 /// Runs of adjacent tensors are joined. Only runs of source files in a store of URLs are offered. `checksums` (null if
-/// the target has none) receives those of copied storages, which the source has; runs of all others are read.
+/// the target has none) receives those of copied storages, which the source has. Runs of all others are read.
 /// \returns what was copied; less if a stop was requested. \throws Error  see RunCopier
 /// Memory: 56 bytes for each pair of overlapping pieces in those files.
 Clones copy_in_store(const Plan& plan, const TileRange& tiles, const Catalog& source, const Reader& reader,

@@ -26,7 +26,7 @@ std::string base_weight_beside(const std::vector<ModelTensor>& tensors);
 
 /// Renames the tensors as in adapter_model.safetensors: adds the prefix `base_model.model.`, and removes the adapter's
 /// own name (`lora_A.default.weight` becomes `lora_A.weight`, `modules_to_save.default.weight` becomes `weight`).
-/// Removes the originals of modules that were trained as a whole. \returns the adapters' own names, sorted; adapters
+/// Removes the originals of modules that were trained as a whole. \returns the adapters' own names, sorted. Adapters
 /// without one are not included.
 std::vector<std::string> name_as_peft(std::vector<ModelTensor>& tensors);
 

@@ -190,7 +190,7 @@ class PosixFolder final : public LocalFolder {
     if (sync && retry([&] { return ::fsync(file.get()); }) != 0) fail_writing(path_of(name), "cannot sync", errno);
   }
 
-  /// Some network file systems cannot sync a folder and report this; their servers keep the order of names themselves.
+  /// Some network file systems cannot sync a folder and report this. Their servers keep the order of names themselves.
   void sync() override {
     if (retry([&] { return ::fsync(fd()); }) == 0 || is_missing_call(errno)) return;
     fail_writing(path(), "cannot sync the folder", errno);

@@ -34,7 +34,7 @@ struct ByteRange {
 class RunCopier {
  public:
   virtual ~RunCopier() = default;
-  /// Lets the store copy runs, or parts of them, as the source was when it was opened. Called at most once; what was
+  /// Lets the store copy runs, or parts of them, as the source was when it was opened. Called at most once. What was
   /// written before is in no run. \param runs  sorted and disjoint, each of at least kLeastCopiedRun bytes
   /// \returns the ranges that were copied, sorted and disjoint, which must not be written any more. None is in a run
   ///   that is read. They are empty if the store cannot copy, and too few if a stop was requested.

@@ -58,7 +58,7 @@ class RandomReader {
   virtual std::int64_t size() const = 0;  ///< The size in bytes when the file was opened.
   virtual FileIdentity identity() const { return {}; }
   virtual std::int64_t modified_ns() const { return 0; }  ///< FileStatus::modified_ns when the file was opened.
-  /// The number of these bytes that are allocated; holes in sparse files do not count.
+  /// The number of these bytes that are allocated. Holes in sparse files do not count.
   virtual std::int64_t allocated_bytes(std::int64_t /*offset_bytes*/, std::int64_t count) const { return count; }
   const std::string& name() const { return name_; }  ///< For messages.
   /// The kernel's descriptor for reflinks, or -1.

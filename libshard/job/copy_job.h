@@ -102,7 +102,7 @@ struct CopyResult {
 /// files that it owns. Rank 0, or the lowest rank of each place, creates and commits the output. The output has the
 /// same bytes for any group.
 ///
-/// A different thread may read `progress` during the run; at the end, rank 0's contains the sums over ranks. `on_plan`
+/// A different thread may read `progress` during the run. At the end, rank 0's contains the sums over ranks. `on_plan`
 /// (may be empty) receives the numbers before the copy starts.
 ///
 /// Once all ranks have finished, an output in one place is complete. The failure of a rank after that has no effect,

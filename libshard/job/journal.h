@@ -1,7 +1,7 @@
 /// \file The journal of a job: records the tiles that were written, so that a later run can continue where this one was
 ///   killed. Inside libshard/job only.
 ///
-/// A journal is a note of the output (io/output.h), one per rank and run. A head identifies the job; batches of records
+/// A journal is a note of the output (io/output.h), one per rank and run. A head identifies the job. Batches of records
 /// follow as tiles become complete. Each batch has its length and CRC-32, so a truncated one ends the journal. The
 /// journal is not fsynced, because losses from a power cut are detected when tiles are read back.
 #pragma once

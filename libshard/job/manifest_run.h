@@ -30,7 +30,7 @@ class ManifestRun {
   ManifestRun(const ManifestRequest& request, const Catalog& target, FilePlaces places)
       : request_(request), target_(target), places_(std::move(places)), hashes_(target.files.size()) {}
 
-  /// A writer that also hashes. Ownership: this object owns it; `to` must outlive its use.
+  /// A writer that also hashes. Ownership: this object owns it. `to` must outlive its use.
   FileWriter& hashing(std::uint32_t file, FileWriter& to);
   /// An OutputFile::on_block that hashes. This object must outlive its use.
   std::function<void(std::int64_t, std::span<const std::byte>)> block_sink(std::uint32_t file);

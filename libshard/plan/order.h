@@ -14,7 +14,7 @@ namespace shard {
 using Numbers = std::array<std::int64_t, kMaxDims>;  ///< One number per dimension. Only the first few are meaningful.
 using Order = std::array<int, kMaxDims>;             ///< Dimensions, the slowest first.
 
-/// Dimensions from the largest stride to the smallest; equal ones keep their order.
+/// Dimensions from the largest stride to the smallest. Equal ones keep their order.
 Order order_of(std::span<const std::int64_t> strides);
 
 /// Whether a source is read over the gaps between runs of `run` elements with begins `stride` apart.

@@ -37,7 +37,7 @@ struct Unit {
   bool is_line = false;    ///< One-dimensional and copied unchanged. Each piece is one contiguous run of its storage.
   bool is_stream = false;  ///< Reads compressed storages, front to back: dimensions are in decoding order.
   Dims shape;              ///< The shape of the whole unit.
-  Dims tile;               ///< The shape of a full tile; edge tiles are smaller.
+  Dims tile;               ///< The shape of a full tile. Edge tiles are smaller.
   std::uint32_t from_begin = 0, from_count = 0;  ///< A range of Plan::from_pieces, with one of each set of replicas.
   std::uint32_t to_begin = 0, to_count = 0;      ///< A range of Plan::to_pieces; all replicas, which are written.
   std::int64_t first_tile = 0, tile_count = 0;

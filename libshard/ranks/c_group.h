@@ -15,7 +15,7 @@ namespace shard {
 
 // Calls between a program and a plug-in whose C++ libraries may differ, because the one-file program uses LLVM's and
 // LibTorch uses GNU's. Only C crosses: numbers, addresses, functions. Errors cross as the bytes that WireWriter
-// encodes; exceptions and objects of the C++ library do not.
+// encodes. Exceptions and objects of the C++ library do not.
 
 struct ConstBytes {
   const std::byte* data;

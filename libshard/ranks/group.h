@@ -76,7 +76,7 @@ std::vector<Bytes> all_gather(Group& group, std::span<const std::byte> own);
 /// Sends outgoing[i] to rank i. \returns the pieces that the other ranks sent to this one, by rank; its own is empty
 /// Cost: an exchange of 8 bytes with each rank, then the pieces themselves.
 std::vector<Bytes> all_to_all(Group& group, std::span<const Bytes> outgoing);
-/// Returns the root's bytes on all ranks; `own` is ignored elsewhere.
+/// Returns the root's bytes on all ranks. `own` is ignored elsewhere.
 Bytes broadcast(Group& group, std::span<const std::byte> own, int root);
 
 }  // namespace shard

@@ -1,7 +1,7 @@
 /// \file Launch: the launcher of this process, its rank and the number of ranks. Pure: reads variables through a
 ///   function that it receives.
 ///
-/// Exactly one launcher's variables are used; sets are never mixed. Order: explicit rank and size, the explicit
+/// Exactly one launcher's variables are used. Sets are never mixed. Order: explicit rank and size, the explicit
 /// launcher, torchrun, Open MPI, MVAPICH2, PMI (MPICH, Intel MPI), Slurm's srun, none. Slurm counts only inside a step
 /// (SLURM_STEP_ID), because batch shells have its other variables too. docs/ranks.md lists the variables.
 #pragma once

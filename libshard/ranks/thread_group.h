@@ -11,7 +11,7 @@
 namespace shard {
 
 /// Creates one Group per thread, for `size` ranks in this process. A group that is destroyed while others wait for it
-/// breaks the group for them. Ownership: the groups share their state; any may outlive the others.
+/// breaks the group for them. Ownership: the groups share their state. Any may outlive the others.
 std::vector<std::unique_ptr<Group>> make_thread_groups(int size);
 
 /// Runs `body` on `size` threads at once, each with its rank's group, and waits for all of them.

@@ -1,6 +1,6 @@
 /// \file
-/// Numbers, texts and errors as bytes between ranks. The first messages verify that both ends are the same build;
-/// decoding is checked anyway.
+/// Numbers, texts and errors as bytes between ranks. The first messages verify that both ends are the same build.
+/// Decoding is checked anyway.
 ///
 /// A message of several fields has one function for both directions, so that no field is read in the wrong order:
 ///
@@ -154,7 +154,7 @@ Value from_message(std::span<const std::byte> bytes) {
   return value;
 }
 
-/// Collective. `write` makes the message of each rank except 0; `read` gets them on rank 0, in the order of the ranks.
+/// Collective. `write` makes the message of each rank except 0. `read` gets them on rank 0, in the order of the ranks.
 template <class Write, class Read>
 void send_to_first(Group& group, const Write& write, const Read& read) {
   if (group.size() == 1) return;

@@ -37,7 +37,7 @@ struct StoredCrc {
   std::int64_t end() const { return offset + bytes; }
 };
 
-/// Compares stored CRC-32s. Threads: `set` may run for different files at once; any thread may then call `add` and
+/// Compares stored CRC-32s. Threads: `set` may run for different files at once. Any thread may then call `add` and
 /// `compare`.
 class StoredCrcs {
  public:

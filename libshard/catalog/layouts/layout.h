@@ -72,7 +72,7 @@ bool cuts_tensors(const Layout& layout);
 struct RankPiece {
   std::int64_t rank = 0;
   std::vector<std::int64_t> local_sizes;  ///< The local tensor's shape; may contain zeros.
-  std::vector<Box> boxes;                 ///< Boxes in the tensor; together they are the local tensor. May be empty.
+  std::vector<Box> boxes;                 ///< Boxes in the tensor. Together they are the local tensor. May be empty.
   std::vector<std::vector<std::int64_t>> local_offsets;  ///< The position of each box in the local tensor.
   bool replica = false;                                  ///< Whether a lower rank has the same piece.
 };

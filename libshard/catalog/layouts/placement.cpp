@@ -33,7 +33,7 @@ int parse_dim(std::string_view text, std::string_view whole) {
   return static_cast<int>(*dim);
 }
 
-/// A shard whose parts are not those of torch.chunk also states its rule; widths are written out.
+/// A shard whose parts are not those of torch.chunk also states its rule. Widths are written out.
 std::string shard_text(const Placement& placement) {
   if (placement.split == CutRule::kChunk) return fmt::format("S({})", placement.dim);
   if (placement.split != CutRule::kWidths) return fmt::format("S({},{})", placement.dim, to_string(placement.split));

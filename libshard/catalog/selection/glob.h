@@ -42,7 +42,7 @@ class GlobSet {
     Kind kind = Kind::kCharacter;
     std::string text{};
     std::uint32_t first_child = kNone, next_sibling = kNone;
-    std::uint32_t last_glob = kNone;  ///< The last glob that ends at this node; `same_end_` has the others.
+    std::uint32_t last_glob = kNone;  ///< The last glob that ends at this node. `same_end_` has the others.
   };
 
   static Step step_at(std::string_view glob, std::size_t at);

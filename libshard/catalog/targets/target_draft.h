@@ -33,7 +33,7 @@ struct SharedStorage {
 /// The selection's tensors seen as views, for formats with storages and strides.
 class SharingPlan {
  public:
-  /// If `enabled` is false, nothing is shared; `alias` still returns the tensor whose bytes a tensor repeats.
+  /// If `enabled` is false, nothing is shared. `alias` still returns the tensor whose bytes a tensor repeats.
   SharingPlan(const Catalog& source, const Selection& selection, bool enabled);
 
   /// The index into `storages` of the storage of which this selected tensor is a view. kNoIndex: it is stored
@@ -64,7 +64,7 @@ class SharingPlan {
   std::vector<SharedStorage> storages_;
 };
 
-/// The state that the steps of make_target share. `selected` is an index into Selection::tensors; target tensors have
+/// The state that the steps of make_target share. `selected` is an index into Selection::tensors. Target tensors have
 /// the same indices. Ownership: source, selection and traits must outlive it.
 struct TargetDraft {
   /// Copies the metadata and records the borrowed arenas. There are no tensors yet.

@@ -86,7 +86,7 @@ void append_place(const Catalog& stored, const Tensor& buffer, Dims shape, const
   const Dims row_major = row_major_strides(arena, shape);
   const std::span<const Chunk> chunks = stored.chunks_of(buffer);
   const auto end_of = [](const Chunk& chunk) { return chunk.offsets[0] + chunk.sizes[0]; };
-  // A buffer's chunks are consecutive; replicas are adjacent.
+  // A buffer's chunks are consecutive. Replicas are adjacent.
   auto chunk = std::ranges::upper_bound(chunks, place.first, {}, end_of);
   for (; chunk != chunks.end() && chunk->offsets[0] < place.first + place.count; ++chunk) {
     const std::int64_t from = std::max(place.first, chunk->offsets[0]);

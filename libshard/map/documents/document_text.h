@@ -6,7 +6,7 @@
 
 namespace shard {
 
-/// Parses a document. A text whose first character is '{' or '[' is JSON; any other text is YAML. In YAML, only JSON's
+/// Parses a document. A text whose first character is '{' or '[' is JSON. Any other text is YAML. In YAML, only JSON's
 /// features are allowed: mappings, lists and scalars. A plain scalar is a number, true, false or null if JSON would
 /// read it so (and null if it is empty), otherwise a string: `no` and `0x10` are strings. Cost: linear in the text
 /// (JsonBuilder). Depth (32), keys of one object (256) and `max_values` have limits.

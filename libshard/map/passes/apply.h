@@ -30,7 +30,7 @@ class AppliedMap {
   ///   and does not; two stored tensors with one name; tensors of different dtypes in one; a missing variable.
   /// \throws Error kNotFound         one of several tensors of a stored one is missing; the message names it.
   /// \throws Error kUnsupported      ranks have different values of a tensor.
-  /// Ownership: refers to the arenas of source and selection; `stored` and everything built from it keep them alive.
+  /// Ownership: refers to the arenas of source and selection. `stored` and everything built from it keep them alive.
   AppliedMap(const Catalog& source, const Selection& selection, const ModelMap& map)
       : AppliedMap(source, selection, map, false) {}
 
@@ -53,7 +53,7 @@ class AppliedMap {
   Catalog ranked_target(std::string_view format, std::int64_t max_file_bytes) const;
 
   /// The catalog that the planner fills: the logical tensors in the files and storages of `placed`, a target of
-  /// stored(). Their sources are those of the first selection; paddings are source tensors from `first_padding` on.
+  /// stored(). Their sources are those of the first selection. Paddings are source tensors from `first_padding` on.
   Catalog plan_target(const Catalog& placed, std::uint32_t first_padding) const;
   const std::vector<std::string>& warnings() const { return warnings_; }
 

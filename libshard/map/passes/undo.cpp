@@ -84,7 +84,7 @@ class ShapeFinder {
 
   /// The size of a dimension over all ranks that have parts of it, including padding.
   std::int64_t whole_size(int d) const {
-    // Visits the coordinates on the axes that divide this dimension; on the other axes, the parts are replicas or
+    // Visits the coordinates on the axes that divide this dimension. On the other axes, the parts are replicas or
     // divide other dimensions.
     Sizes at = coordinate_, counts(at.size(), 1);
     for (const MapCut& cut : rule_.shard) {
