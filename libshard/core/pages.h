@@ -11,8 +11,8 @@ namespace shard {
 /// The size of a huge page, and the alignment of memory that can have only such pages.
 constexpr std::size_t kHugePage = std::size_t{2} << 20;
 
-/// Requests huge pages for the whole ones in `bytes` of memory that is about to be written. This is only advice:
-/// if the system has no huge pages, or the memory already has pages, nothing changes. The data stays as it is.
+/// Requests huge pages for the whole ones in `bytes` of memory that is about to be written. This is only advice.
+/// If the system has no huge pages, or the memory already has pages, nothing changes. The data stays as it is.
 void prefer_huge_pages(void* data, std::size_t bytes);
 
 /// Takes the pages of several blocks in a separate thread, while the caller fills all of them from their fronts.

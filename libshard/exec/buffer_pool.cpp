@@ -9,8 +9,8 @@ namespace shard {
 namespace {
 
 /// Large buffers use huge pages. Elements that are put in order are written to thousands of rows in turn, and with
-/// small pages each of those rows would be on a separate page. All begin at a page: a read past the page cache (FUSE)
-/// is sent in requests of a number of pages, and would otherwise need one more.
+/// small pages each of those rows would be on a separate page. All begin at a page, because a read past the page cache
+/// (FUSE) is sent in requests of a number of pages, and would otherwise need one more.
 std::byte* allocate(std::int64_t bytes) {
   constexpr std::size_t kPage = 4096;
   const auto wanted = static_cast<std::size_t>(bytes);

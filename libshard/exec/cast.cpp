@@ -38,8 +38,8 @@ void store(std::byte* to, std::size_t index, T value) {
   std::memcpy(to + index * sizeof(T), &value, sizeof(T));
 }
 
-/// The wide value of one element. Formats of 8 bits have a table of their 256 values (small_float.h): a lookup needs no
-/// arithmetic and no special case for subnormal results.
+/// The wide value of one element. Formats of 8 bits have a table of their 256 values (small_float.h), because a lookup
+/// needs no arithmetic and no special case for subnormal results.
 template <class From>
 convert::Wide<From> widen_one(Bits<From> bits) {
   if constexpr (!convert::kIsNative<From> && sizeof(Bits<From>) == 1 && !std::is_same_v<From, convert::Bool>) {

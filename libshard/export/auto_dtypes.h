@@ -14,7 +14,7 @@ namespace shard {
 ///
 /// Floating-point tensors of 16 bits or more become `wanted`. Others, and those of quantized modules, are unchanged. A
 /// config names one dtype, but some tensors must stay wider: routers, their correction biases, states of Mamba. The
-/// weights show which: if most of a checkpoint has the dtype `wanted`, its wider tensors are intended. The reference
+/// weights show which. If most of a checkpoint has the dtype `wanted`, its wider tensors are intended. The reference
 /// decides for the tensors that it has, the source for the others. A training checkpoint that is entirely float32 is no
 /// such evidence. A name that transformers keeps in float32 for every model (`e_score_correction_bias`) needs no
 /// evidence.

@@ -50,8 +50,8 @@ std::optional<std::string_view> read_variant(std::string_view text) {
 }
 
 /// A file of tensors. `middle` is the text between the stem and the suffix: "", ".fp16", "-00001-of-00002",
-/// ".fp16-00001-of-00002", "-00001-of-00002.fp16". `suffix_word` in the place of a variant is none: some models have
-/// model.safetensors-00001-of-00002.safetensors.
+/// ".fp16-00001-of-00002", "-00001-of-00002.fp16". `suffix_word` in the place of a variant is none, because some models
+/// have model.safetensors-00001-of-00002.safetensors.
 std::optional<WeightsName> parse_middle(std::string_view middle, std::string_view suffix_word) {
   const std::optional<CountedName> counted = read_counted_name(middle);
   if (!counted) {

@@ -29,8 +29,8 @@ const char* find_overlap(const LocalDisk& disk, const Destination& to, const std
 /// \throws Error kExists  find_overlap finds a relation
 void check_overlap(const LocalDisk& disk, const Destination& to, const std::string& source);
 
-/// Does the same for a bind mount of a folder inside the folder DST, which is about to be replaced: neither links nor
-/// parents lead from the source to DST. `parent` is DST's. Cost: a status of each entry inside DST
+/// Does the same for a bind mount of a folder inside the folder DST, which is about to be replaced. Neither links nor
+/// parents lead from such a source to DST. `parent` is DST's. Cost: a status of each entry inside DST
 void check_mounts(LocalDisk& disk, LocalFolder& parent, const Destination& to, const std::vector<std::string>& sources);
 
 /// \throws Error kExists  DST is a device, a pipe or a socket, or a link to one: not even to be replaced

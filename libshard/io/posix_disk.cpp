@@ -97,7 +97,8 @@ class PosixDisk final : public LocalDisk {
     return posix::make_reader(std::move(descriptor), path);
   }
 
-  /// The last part may be a link to anywhere: a Hugging Face cache keeps a snapshot's files as links to ../../blobs.
+  /// The last part may be a link to anywhere, because a Hugging Face cache keeps a snapshot's files as links to
+  /// ../../blobs.
   std::unique_ptr<RandomReader> open_below(const std::string& folder, const std::string& relative) const override {
     const std::vector<std::string> parts = parts_below(folder, relative);
     const std::string path = join_path(folder, relative);

@@ -300,7 +300,8 @@ class ObjectOutput final : public Output {
     return noted.bytes == 0 || (file != files.end() && file->is_roots && noted.bytes <= kMostKept);
   }
 
-  /// Removes uploads of this output's objects that the note does not name: their names were lost with an answer.
+  /// Removes uploads of this output's objects that the note does not name, because their names were lost with an
+  /// answer.
   void drop_strangers(bool is_quiet, bool is_cleanup) {
     std::set<std::string> known, urls;
     for (const UploadNote::File& file : lock_.note().files) {

@@ -79,7 +79,7 @@ OperatorRule product_rule(const OperatorCall& call);      ///< product_rules.cpp
 
 // operands.cpp
 /// The local tensor of argument `index` in the placements of the plan: `local` redistributed, or `local` itself. A
-/// collective if placements differ, and so is its backward: on an axis whose ranks compute different things, the
+/// collective if placements differ, and so is its backward. On an axis whose ranks compute different things, the
 /// gradient of a replica is a term of the sum over those ranks.
 /// \throws c10::NotImplementedError  a gradient is recorded, and the result is a maximum, minimum or product of terms
 ///   whose elements the operator computes.

@@ -267,7 +267,7 @@ class WholeAdder {
 /// does not prefer whole tensors. If it does, files have no rank either.
 ///
 /// With `traits.sharing`, a tensor of the same dtype that shares its storage with another one, or is not row-major,
-/// keeps storage and strides: its storage becomes the union of the spans that the selected views use, listed in
+/// keeps storage and strides. Its storage becomes the union of the spans that the selected views use, listed in
 /// `storage_copies`. With `traits.aliases`, aliases that are cast alike stay aliases, with or without `sharing`;
 /// aliases with different casts become separate tensors, with a warning. Otherwise every name is stored in full and
 /// row-major. Tensors that share a storage go to one file. \pre the layout does not shard tensors

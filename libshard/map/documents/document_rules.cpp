@@ -130,7 +130,7 @@ void read_shapes(const JsonPlace& place, MapFlatten& flatten) {
   }
 }
 
-/// Checks the keys against each other. Buffers are sharded over their axis, so the tensors in them must not be: no
+/// Checks the keys against each other. Buffers are sharded over their axis, so the tensors in them must not be. No
 /// rule, no `on` and no index may use this axis.
 void check_flatten(const JsonPlace& place, const MapFlatten& flatten, const MapDocument& document) {
   if (flatten.families.empty()) throw JsonPlace::wrong(place.where() + " has neither stored nor states");

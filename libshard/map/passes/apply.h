@@ -2,7 +2,7 @@
 ///
 /// There are two steps, before and after the writer places the target. First, the stored tensors are described in a
 /// separate catalog, from which a target is laid out and placed like any other. Then the map is undone over the placed
-/// target: its chunks become boxes of the logical tensors, so that the plan has logical tensors on both sides.
+/// target. Its chunks become boxes of the logical tensors, so that the plan has logical tensors on both sides.
 #pragma once
 
 #include <cstdint>

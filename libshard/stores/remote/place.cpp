@@ -66,7 +66,7 @@ class Place::RangeSink {
   }
   std::int64_t begin() const { return offset_ + static_cast<std::int64_t>(done_); }
   std::int64_t end() const { return offset_ + bytes_; }
-  /// Whether another attempt can continue: an answer with too many bytes has passed on those that it should not have.
+  /// Whether another attempt can continue. After an answer with too many bytes it cannot, because some were passed on.
   bool may_continue() const { return may_repeat_ || problem_ != Problem::kTooLong; }
 
   bool take(const HttpAnswer& head, std::span<const std::byte> bytes) {
