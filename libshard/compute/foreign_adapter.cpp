@@ -380,7 +380,7 @@ bool is_foreign_adapter(const Catalog& adapter) {
     const std::optional<ForeignName> name = parse_foreign(tensor.name);
     if (!name || name->role == ForeignRole::kAlpha) return false;
     if (!name->is_peft || is_of_diffusers) return true;
-    // The attention of diffusers has these modules. That of GPT-2 does not.
+    // The attention of diffusers has these modules, unlike GPT-2's.
     const bool is_of_pipeline = !name->part.empty() && name->part != kTransformer;
     return is_of_pipeline || (name->part == kTransformer && name->module.find(".to_") != std::string_view::npos);
   });

@@ -65,7 +65,7 @@ struct ModelHints {
 /// the type is that of RF-DETR, of which a class has such names beside others. If all names begin with `model.`, they
 /// lose it if more of them match the reference without it. Without a reference, they lose it if the next part is a name
 /// of the model according to `type`, such as `model.bert.`. Tensors of an adapter (LoRA) without its base model get
-/// PEFT's names. Those of PEFT's own file keep their names.
+/// PEFT's names. Tensors of PEFT's own file keep their names.
 /// \throws Error kInvalidArgument  two tensors would have one name; kUnsupported  tensors of an adapter together with
 ///   those of its base model, or flat parameters of FSDP, whose names the checkpoint does not contain.
 ModelPart find_model(const Catalog& source, const std::function<bool(std::string_view name)>& takes_part,

@@ -4,8 +4,8 @@
 /// of bytes, and small adjacent lines are joined into one unit. A regular grid divides a unit's box into tiles. A tile
 /// is therefore just a number, and the plan for a terabyte is as small as its metadata.
 ///
-/// A worker reads all source runs of a tile, permutes the elements in memory, and writes all its target runs. The planner
-/// chooses the grid so that the runs on both sides are long within the memory budget.
+/// A worker reads all source runs of a tile, permutes the elements in memory, and writes all its target runs. The
+/// planner chooses the grid so that the runs on both sides are long within the memory budget.
 ///
 /// Units: elements, unless a name ends in `_bytes`.
 #pragma once

@@ -69,7 +69,8 @@ struct LoadResult {
 /// their devices. Other values are replaced by the checkpoint's. Dicts, lists and tuples are entered if they contain a
 /// tensor. Names are keys and indices joined by dots. The result is the same on all ranks. An error before elements are
 /// read changes nothing. A collective.
-/// Memory: as save. Of several names of one memory, all but one are first read into separate memory.
+/// Memory: as save. If several names have one memory, only one of them is read into it, and the others first into
+/// separate memory.
 /// \throws shard::Error  kNotFound  no checkpoint there, or it lacks a name; kCorruption; kInvalidArgument  a shape or
 ///   dtype differs, naming tensor, found and expected, a tensor in place of an object, or elements of a tensor to fill
 ///   share memory; kUnsupported  a tensor that cannot be filled (sparse, meta), or an operation that the format does

@@ -203,7 +203,7 @@ OperatorPlan plan_unsqueeze(const OperatorCall& call) {
   return plan_dims(call, origins);
 }
 
-/// Removes dimensions of one element of the whole tensor. Those of one element on this rank only stay.
+/// Removes dimensions of one element of the whole tensor. Dimensions of one element on this rank only stay.
 OperatorPlan plan_squeeze(const OperatorCall& call) {
   const c10::IValue dim = call.arg("dim");
   Sizes chosen(call.shape(0).size());
