@@ -242,8 +242,8 @@ void check_local_backend(const RunRequest& ranks) {
       .hint("drop --backend");
 }
 
-/// The exit code of a job whose ranks have these: that of the cause. A rank without memory cannot tell the others,
-/// which only learn that it gave up.
+/// The exit code of a job whose ranks have these codes. The rank with the cause determines it, because a rank without
+/// memory cannot send its error: the others only learn that it gave up.
 int code_of_job(const std::vector<int>& codes) {
   const int gave_up = exit_code_for(ErrorCode::kPeer);
   const auto cause = std::ranges::find_if(codes, [&](int code) { return code != 0 && code != gave_up; });

@@ -43,7 +43,7 @@ std::string_view roff_of(char c) {
   }
 }
 
-/// Text in roff: no line begins with a request, and option dashes stay dashes.
+/// Escapes text for roff, so that no line begins with a request and option dashes stay dashes.
 std::string roff(std::string_view text) {
   std::string result;
   for (const char c : text) {

@@ -49,7 +49,7 @@ Error usage_of(const CLI::ParseError& error) {
     return usage(text.substr(0, name) + " needs a value");
   }
   if (text.starts_with(kUnconverted)) return usage("cannot read the value in " + text.substr(kUnconverted.size()));
-  if (text.starts_with(": ")) text.erase(0, 2);  // CLI11 leaves out the names of options that help does not list.
+  if (text.starts_with(": ")) text.erase(0, 2);  // CLI11 omits the names of options that help does not list.
   return usage(lower_first(text));
 }
 
@@ -184,8 +184,8 @@ void apply_configuration(CLI::App& app, Session& session, const Verb* verb) try 
 
 // ---- Finding the verb.
 
-/// Adds the names of the options in an argument to `names`: of a long one ("--to=x"), or of several short ones, of
-/// which only the last takes a value ("-nfoDST"). \returns whether the next argument is that value.
+/// Adds the names of the options in an argument to `names`. The argument is a long option ("--to=x"), or several short
+/// ones, of which only the last takes a value ("-nfoDST"). \returns whether the next argument is that value.
 bool add_names_in(const std::string& text, const CLI::App& known, std::vector<std::string>& names) {
   const auto takes_value = [&] {
     const CLI::Option* const option = known.get_option_no_throw(names.back());
@@ -409,8 +409,8 @@ void refuse_empty_values(const CLI::App& app) {
   }
 }
 
-/// Parses the options. The words of the line do not pass through CLI11, which would change them: it reads '[1:2]' as a
-/// list and unpacks it.
+/// Parses the options. The words of the line do not pass through CLI11, which would change them. For example, it would
+/// unpack '[1:2]' as a list.
 void parse_options(std::vector<std::string> arguments, Session& session, Request& request) {
   CLI::App app;
   if (request.verb == nullptr) {

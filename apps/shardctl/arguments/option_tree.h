@@ -46,7 +46,8 @@ void add_completion(CLI::App& app, Request& request);
 
 /// Whether the option defines how the target is sharded. A command may have only one of these options.
 bool chooses_layout(const CLI::Option& option);
-/// Whether the ranks of a job may have different values: the option changes neither the result nor a step of the job.
+/// Whether the ranks of a job may have different values, because the option changes neither the result nor a step of
+/// the job.
 bool concerns_one_process(const CLI::Option& option);
 
 /// "--ranks" and the other long names that help lists.

@@ -120,7 +120,7 @@ std::string state_layout(const Command& command) {
   return "describe how the source is sharded: run 'shardctl gather' with --layout FILE";
 }
 
-/// True if --world-size was probably meant as --ranks: the verb writes a layout, but no layout was given.
+/// True if --world-size was probably meant as --ranks, because the verb writes a layout and none was given.
 bool means_target_ranks(const Command& command) {
   const LayoutRequest& layout = command.request.write.layout;
   return command.takes_layout() && command.request.run.world_size && !command.request.run.rank &&

@@ -18,15 +18,15 @@ namespace shard::app {
 class HtmlPage {
  public:
   /// Checks FILE without changing anything. Call it before long work.
-  /// \throws Error kExists  FILE exists without --force; it is or is in a source; or it is another file that the
+  /// \throws Error kExists  FILE exists without --force; it is or is in a source; or it is a different file that the
   ///   command line names, by any link; kResource  its folder does not exist
   HtmlPage(const Session& session, const PageRequest& page, const ReadRequest& read);
 
   /// Whether this rank writes a page.
   bool is_wanted() const { return store_ != nullptr; }
-  /// Writes the complete page, or leaves FILE as it was; does nothing unless is_wanted(). Calls `render`, which writes
-  /// the document, twice: the first call counts the bytes, so that a full disk is noticed early and memory never holds
-  /// the document.
+  /// Writes the complete page, or leaves FILE as it was. Does nothing unless is_wanted(). Calls `render`, which writes
+  /// the document, twice. The first call only counts the bytes, so that a full disk is noticed early and memory never
+  /// holds the document.
   /// \throws Error kResource  FILE is then as it was; kInterrupted
   void write(const std::function<void(JsonWriter&)>& render) const;
 

@@ -104,7 +104,7 @@ bool is_still_wanted(const Session& session, int rank) {
   return false;
 }
 
-/// Whether this rank reports the error: the rank that found the cause does.
+/// Whether this rank reports the error. In a group, that is the rank that found the cause, if it is known.
 bool reports_error(const Session& session, const Error& error) {
   const bool is_grouped = session.group->size() > 1;
   if (!is_grouped) return session.launch.size == 1 || is_still_wanted(session, session.launch.rank);

@@ -1,5 +1,5 @@
 /// \file
-/// Session: the environment of a verb: streams, file system, ranks, output settings. It is injected, so that tests can
+/// Session: the environment of a verb (streams, file system, ranks, output settings). It is injected, so that tests can
 /// run every verb in one process.
 #pragma once
 

@@ -34,7 +34,7 @@ std::string uneven_text(std::span<const std::int64_t> sizes) {
   return fmt::format("{}", fmt::join(runs, ", "));
 }
 
-/// Whether the sizes are those of torch.chunk: each piece has ceil(n / parts), the last ones less or nothing.
+/// The sizes of torch.chunk: each piece has ceil(n / parts), the last ones less or nothing.
 std::vector<std::int64_t> chunk_sizes(std::int64_t n, std::int64_t parts) {
   const std::int64_t full = ceil_div(n, parts);
   std::vector<std::int64_t> sizes(static_cast<std::size_t>(parts));

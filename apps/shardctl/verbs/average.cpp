@@ -55,7 +55,7 @@ std::vector<float> choose_factors(const AverageRequest& average, std::size_t sou
   return std::vector<float>(sources, static_cast<float>(1.0 / static_cast<double>(sources)));
 }
 
-/// The parts of the sources that were left out, for a note.
+/// Numbers of skipped tensors and objects, for a note.
 struct Skipped {
   std::int64_t tensors = 0, objects = 0;
 };

@@ -362,7 +362,7 @@ void print_tensor(const Session& session, const std::string& format, OpenSource&
                         progress.read_calls.load()));
 }
 
-/// The selection to open the source with: if no option renames, other tensors than the printed one may have gaps.
+/// The selection to open the source with. If no option renames, it is the printed tensor, so others may have gaps.
 SelectionOptions opened_names(const Request& request, const SlicedName& asked) {
   SelectionOptions names = request.select;
   const bool renames = !names.strip_prefix.empty() || !names.add_prefix.empty() || !names.rename.empty();

@@ -277,7 +277,7 @@ CopyJob make_job(const Session& session, const CopyRequest& request, const CopyV
   CopyJob job;
   job.reader = work.source.reader.get();
   work.traits = traits_of(*work.form.format, write);
-  // Tensors that a map makes from parts of a storage would keep the whole storage.
+  // Otherwise, tensors that a map builds from parts of a storage would keep the whole storage.
   if (work.source.is_mapped) work.traits.sharing = false;
   const Format* format = work.form.format;
   if (is_cut_by_map(session, request.write.map, work.form) && !work.traits.mapped_ranks) {

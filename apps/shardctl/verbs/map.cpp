@@ -77,7 +77,7 @@ void print_check(Session& session, const std::string& name, const UndoneMap& und
                         mapped, undone.copied(), undone.dropped(), unmatched.size(), plural(logical, "tensor")));
 }
 
-/// Undoes the map and leaves out the names that no rule matches, unless the map copies them.
+/// Undoes the map and skips the names that no rule matches, unless the map copies them.
 UndoneMap undo_on(const Session& session, const OpenSource& source, const ModelMap& map, const std::string& name) try {
   const bool copies = map.document().copies_unmatched;
   return UndoneMap(source.catalog(), map, [copies](std::string_view) { return !copies; });
