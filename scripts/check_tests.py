@@ -1,4 +1,4 @@
-"""Checks that every test is run: that a CMake file beside it names each source, script and Python test below tests/.
+"""Checks that every test is run. A CMake file beside it must name each source, script and Python test below tests/.
 
 Exits 1 and prints each one that no CMake file names.
 """

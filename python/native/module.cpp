@@ -1,5 +1,5 @@
-// shardctl._native: what the Python module needs of the library. python/shardctl/_native.pyi has its types; its
-// functions check their arguments only as far as the library does, and are for the package only.
+// shardctl._native: the part of the library that the Python module needs. python/shardctl/_native.pyi has its types;
+// its functions check their arguments only as far as the library does, and are for the package only.
 #include <fmt/format.h>
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/optional.h>

@@ -38,7 +38,7 @@ struct SaveRequest {
 /// Writes the states of all ranks of `group` as one checkpoint, from their memory, without a copy in between. Each rank
 /// writes its own pieces; one of the ranks that have a plain tensor writes it. The destination appears as a whole or
 /// not at all. Tensors with one number in the tree are ties, which formats with shared storages keep. A collective.
-/// \returns warnings, such as what the format cannot store
+/// \returns warnings, for example about values that the format cannot store
 /// \throws Error  the same on all ranks: kInvalidArgument  ranks contradict one another, or the format is unknown or
 ///   contradicts the path's suffix; kExists; see run_copy_job. Threads: any. The memory must not change meanwhile.
 std::vector<std::string> save(const HeldState& state, const SaveRequest& request, Group& group,

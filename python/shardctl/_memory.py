@@ -188,7 +188,7 @@ def _memory_of_buffer(target: Any) -> Memory:
 
 
 def note_changes(memories: Iterable[Memory]) -> None:
-    """Lets autograd notice that tensors of torch were filled: it refuses to use a graph that saved their old elements."""
+    """Lets autograd notice that tensors of torch were filled, so that it refuses a graph that saved their old elements."""
     changed = [memory.owner for memory in memories if memory.finish is None and is_torch(memory.owner)]
     if changed:
         sys.modules["torch"].autograd.graph.increment_version(changed)

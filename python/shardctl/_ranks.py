@@ -41,7 +41,7 @@ def together(ranks: Optional[Ranks], work: Callable[[], _T]) -> _T:
     try:
         result = work()
         ranks.check_interrupt()
-    except BaseException as error:  # Includes KeyboardInterrupt: the other ranks would wait.
+    except BaseException as error:  # Includes KeyboardInterrupt, because the other ranks would wait.
         ranks.agree(error)
         raise
     ranks.agree(None)

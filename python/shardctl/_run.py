@@ -146,7 +146,7 @@ def run(verb: str, *arguments: Argument, dry_run: bool = False, progress: Option
 
 
 def _native_for(command: list[str]) -> Any:
-    """The native extension if it can run the command. Otherwise None: it is missing, SHARDCTL names a program, or the
+    """The native extension if it can run the command. None if it is missing, if SHARDCTL names a program, or if the
     command joins a job of several processes."""
     if "SHARDCTL" in os.environ or any(each.partition("=")[0] in _OF_JOBS for each in command):
         return None

@@ -233,7 +233,7 @@ class _Loading:
         self._rank = own_rank()
         self.missing: list[str] = []
         self.mismatched: list[str] = []
-        self._reads: dict[object, tuple[Handle, Any]] = {}  # By memory: of several names for one, the last counts.
+        self._reads: dict[object, tuple[Handle, Any]] = {}  # By memory. If one has several names, the last counts.
         self._values: list[tuple[_Leaf, Any]] = []
         self._extra: list[tuple[_Leaf, dict[str, Any]]] = []  # With the leaves of their values, by the rest of their names.
         self._known: set[str] = set()  # The names of these leaves.

@@ -1,4 +1,4 @@
-"""Values of classes, made from the parts that a checkpoint records. Nothing is imported or called by a name in a checkpoint."""
+"""Values of classes, built from the parts that a checkpoint records. Nothing is imported or called by a name in a checkpoint."""
 
 from __future__ import annotations
 

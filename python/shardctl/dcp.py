@@ -221,7 +221,7 @@ def _with_tensors(value: Any) -> Any:
 
 
 def _entry(handle: Handle) -> TensorStorageMetadata:
-    """The tensor as one chunk: the library finds the stored boxes of the pieces that are read."""
+    """The tensor as one chunk, because the library finds the stored boxes of the pieces that are read."""
     size = torch.Size(handle.shape)
     whole = ChunkStorageMetadata(offsets=torch.Size([0] * handle.ndim), sizes=size)
     properties = TensorProperties(dtype=torch_dtype(handle.dtype))
@@ -361,8 +361,8 @@ def _bytes_of(item: WriteItem) -> int:
 
 
 def _object_of(planner: SavePlanner, item: WriteItem) -> Any:
-    """The value of an item that is not a tensor. The planner has only its bytes, which it made of a value of this process, so
-    that all classes are safe to load."""
+    """The value of an item that is not a tensor. The planner has only its bytes, which it pickled from a value of this process,
+    so all classes are safe to load."""
     stream: Any = planner.resolve_data(item)
     stream.seek(0)
     try:

@@ -90,7 +90,7 @@ old_root() {
   (cd "$2" && debian bullseye "$debian_name" download -q libc6 >&2 && dpkg-deb --extract libc6_*.deb . && rm libc6_*.deb)
 }
 
-# A minimal Debian 12 in a folder, made if it is not there (debootstrap, root): clean_root FOLDER.
+# A minimal Debian 12 in a folder, created if it does not exist (debootstrap, root): clean_root FOLDER.
 clean_root() {
   [ ! -e "$1/etc/debian_version" ] || return 0
   say "making a clean Debian in $1"

@@ -16,6 +16,6 @@ set(CMAKE_FIND_ROOT_PATH_MODE_INCLUDE ONLY)
 set(CMAKE_FIND_ROOT_PATH_MODE_PACKAGE ONLY)
 set(ENV{PKG_CONFIG_LIBDIR} ${CMAKE_FIND_ROOT_PATH}/lib/pkgconfig)
 
-# The same bytes on every machine: the program contains no path of this machine.
+# Keeps paths of this machine out of the program, so that every machine builds the same bytes.
 set(CMAKE_C_FLAGS_INIT "-ffile-prefix-map=${_cache}=. -Wno-unused-command-line-argument")
 set(CMAKE_CXX_FLAGS_INIT "${CMAKE_C_FLAGS_INIT}")
