@@ -75,7 +75,7 @@ Sets sets_in(const Source& source) {
   return sets;
 }
 
-/// True if a format that guesses recognises the content of one file: its tensors are sharded over ranks.
+/// True if a format that guesses recognises the content of one file, because its tensors are sharded over ranks.
 bool has_shards(const Source& file) {
   return std::ranges::any_of(formats(),
                              [&](const Format* format) { return format->is_guessed && format->detect(file); });

@@ -90,7 +90,7 @@ constexpr std::array kMagics{
     Magic{"BZh"sv, {"a bzip2 file"}, "bzip2"},
 };
 
-/// A name, or the end of one, by which a kind of folder is recognised. Most ends also tell a file that has no magic.
+/// A name, or the end of one, that identifies a kind of folder. Most ends also identify a file that has no magic.
 struct Mark {
   std::string_view name;
   ForeignKind kind;
@@ -247,7 +247,8 @@ bool is_packed_tar(std::string_view path) {
   return ends_in_any(path, kEnds);
 }
 
-/// The kind of a tar archive, which POSIX marks at byte 257; none for other files. Its first member tells torch 0.1's.
+/// The kind of a tar archive, which POSIX marks at byte 257; none for other files. The first member identifies archives
+/// of torch 0.1.
 ForeignKind tar_kind(std::string_view head) {
   if (head.size() <= 262 || head.substr(257, 5) != "ustar") return {};
   constexpr std::array kMembers{"storages"sv, "sys_info"sv, "pickle"sv, "tensors"sv};

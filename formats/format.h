@@ -85,7 +85,7 @@ struct WriteOptions {
   FormatChoices choices{};  ///< The choices among Format::write_options.
 };
 
-/// A rewrite of a whole source: only its distribution over ranks or its arrangement changes.
+/// A rewrite of a whole source, which changes only its distribution over ranks or its arrangement.
 struct Rewrite {
   std::unique_ptr<Reader> reader;  ///< Lists everything that the target takes. It must outlive the writer.
   Catalog target;                  ///< Not yet placed.

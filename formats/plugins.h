@@ -2,7 +2,7 @@
 /// Formats that are not built in: shared libraries beside libshard_formats.so, opened on demand.
 ///
 /// A format that needs a large third-party library (HDF5) is a plug-in, so that a program that never uses it does not
-/// load that library. This file lists the formats and suffixes of each plug-in; its library may be missing. The
+/// load that library. known_formats() lists the formats and suffixes of each plug-in; its library may be missing. The
 /// one-file program (SHARD_ONE_FILE) contains the plug-in for HDF5. The interface of plug-ins is C++, so a plug-in only
 /// works with the library of its own build.
 #pragma once

@@ -29,8 +29,8 @@ std::optional<Error> fault_of_item(const std::shared_ptr<const RandomReader>& fi
 void check_metadata_file(const RandomReader& file, ContainerReport& report);
 
 // Items do not record which tensor they belong to. A file that was replaced by a different one (of another rank or
-// another save) may contain items with the expected dtypes and sizes at some offsets, but with different elements.
-// Such a file also has item borders at unexpected offsets, which damage alone cannot produce.
+// another save) may contain items with the expected dtypes and sizes at some offsets, but with different elements. Such
+// a file also has item borders at unexpected offsets, which mere damage cannot produce.
 
 /// The error for an item that is not the one that `.metadata` names. No other item of the file can be trusted then.
 Error misplaced(std::string what);

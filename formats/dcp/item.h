@@ -44,7 +44,7 @@ struct Location {
   std::optional<std::uint32_t> crc32;  ///< The CRC-32 of the plain elements, if the zip records one.
 };
 
-/// The bytes that tell a safetensors file: the length of its JSON header, and the header's first two.
+/// The bytes that identify a safetensors file: the length of its JSON header, and the header's first two.
 inline constexpr std::size_t kSignatureBytes = 10;
 bool is_safetensors(std::span<const std::byte, kSignatureBytes> head);
 /// The error for a file of SerializationFormat.SAFETENSORS. Its bytes begin like those of a safetensors file.

@@ -69,7 +69,8 @@ struct Metadata {
   std::vector<TensorEntry> tensors;
   std::vector<ChunkEntry> chunks;
   std::vector<ObjectEntry> objects;
-  /// False for torch 1.13 and Megatron-Core: names do not nest, and objects contain everything below the top level.
+  /// False for torch 1.13 and Megatron-Core, whose names do not nest. Objects then contain everything below the top
+  /// level.
   bool has_paths = false;
   std::string lost_note;  ///< The record of a repair, see kLostNote. It is an attribute of Metadata that torch ignores.
   /// The writer's version, derived from the modules of the classes: "torch<=1.13", "torch>=2.3", ...

@@ -310,7 +310,7 @@ std::int64_t ObjectItems::unread_bytes() const {
   return bytes;
 }
 
-/// A reshaped tensor is treated like a tensor without a path: no writer can write its original shape.
+/// A reshaped tensor is treated like a tensor without a path, because no writer can write its original shape.
 void ObjectItems::hide_reshaped() {
   for (std::size_t i = 0; i < objects_.size(); ++i) {
     if (!objects_[i].is_reshaped) continue;
@@ -376,7 +376,7 @@ void ObjectItems::take_failure(std::uint32_t object, Error& error, const std::st
 }
 
 void ObjectItems::take_unread(Error& error, const Wanted& one) {
-  // Bytes that the system does not deliver say nothing about the checkpoint, and are no fault of one object.
+  // If the system does not deliver bytes, the checkpoint may be intact, and no object is at fault.
   const bool is_collected = error.kind() && dynamic_cast<ObjectFaults*>(&findings_) == nullptr;
   if (!findings_.goes_on() && !is_collected) throw Error(error);
   take_failure(one.entry, error, catalog_.files[one.item.file].path);

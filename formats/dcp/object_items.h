@@ -87,7 +87,7 @@ class ObjectItems {
   void check_copied(const std::shared_ptr<FetchedFile>& file, const Item& item, LoadedObject& loaded);
   /// For repair: also records why the storage of its item was lost.
   bool is_lost_object(std::uint32_t object);
-  /// Handles an object that is damaged or unsupported: it is kept, lost or reported.
+  /// Keeps, loses or reports an object that is damaged or unsupported.
   void take_failure(std::uint32_t object, Error& error, const std::string& file);
   /// Does the same for an object whose bytes cannot be read. \throws  the error, if it does not show damage
   void take_unread(Error& error, const Wanted& one);

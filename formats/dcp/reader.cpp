@@ -278,7 +278,7 @@ class DcpReader : public Reader {
   std::vector<std::uint32_t> lost_items_;  // For rebuilt metadata: the items that were not found.
 };
 
-/// The error for one rank's file of a DCP checkpoint: the folder is the checkpoint.
+/// The error for one rank's file of a DCP checkpoint, whose folder is the checkpoint.
 std::optional<Error> refuse_item_file(const SourceStore& store, const std::string& path) {
   const std::string folder = parent_path(path);
   const bool is_item_file = file_numbers(base_name(path)).rank >= 0;

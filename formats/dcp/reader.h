@@ -16,7 +16,7 @@ namespace shard::dcp {
 /// The differences between a folder of torch's own and one of a format that is based on dcp's files.
 struct FolderForm {
   std::string_view format = "dcp";
-  /// A bytes item is one object: tensors and classes outside the list that it contains are opaque.
+  /// A bytes item is one object, in which tensors and classes outside the list are opaque.
   bool keeps_objects_whole = false;
   std::string_view common_file{};  ///< A torch.save file of plain data beside the items. Empty or absent: none.
   std::string_view common_item{};  ///< The name of the bytes item with the same data; empty: none.

@@ -415,8 +415,8 @@ std::string summary(const FoundFiles& found) {
                      found.size(), tensors, objects);
 }
 
-/// Removes files that the other save does not have, if the files that it has contain all of its items: they are left
-/// over from an earlier save. Otherwise such a file is evidence that this save was divided differently.
+/// Removes files that the other save does not have, if the files that it has contain all of its items. They are left
+/// over from an earlier save. Otherwise, such a file is evidence that this save was divided differently.
 void remove_stale(FoundFiles& found, const ExpectedFiles& expected) {
   const bool is_complete = std::ranges::all_of(expected, [&](const auto& file) {
     const auto there = found.find(file.first);

@@ -170,7 +170,7 @@ void PieceTable::build(Findings& findings) {
   }
 }
 
-/// Reports the first contradiction between pieces of one tensor. False if there is one; the tensor is then left out.
+/// Reports the first contradiction between pieces of one tensor. False if there is one; the tensor is then skipped.
 bool PieceTable::check_alike(std::span<const std::uint32_t> pieces, Findings& findings) const {
   const Piece& first = pieces_[pieces.front()];
   const std::string_view name = names_[first.name];

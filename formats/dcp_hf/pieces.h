@@ -26,7 +26,7 @@ class PieceTable {
   /// Names and shapes are copied into the catalog's arena. Ownership: `catalog` must outlive this.
   explicit PieceTable(Catalog& catalog) : catalog_(catalog), builder_(catalog) {}
 
-  /// Starts a file: the following calls concern this file of the catalog.
+  /// Starts a file of the catalog. The following calls concern this file.
   void begin_file(std::uint32_t file);
   /// \throws Error kCorruption (kind duplicate_name)  the file has the tensor already.
   void add(const safetensors::HeaderEntry& entry);

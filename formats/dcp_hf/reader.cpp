@@ -157,7 +157,7 @@ void check_names(const ShardFiles& files, Findings& findings) {
   }
 }
 
-/// Checks that each number has a file: each contains some tensor of some rank.
+/// Checks that each number has a file, because each contains a tensor of some rank.
 void check_numbers(const ShardFiles& files, Findings& findings) {
   std::vector<std::int64_t> numbers;
   for (const ShardFile& file : files.files) numbers.push_back(file.name.index);
@@ -175,8 +175,8 @@ void check_numbers(const ShardFiles& files, Findings& findings) {
                       .of_kind(FindingKind::kMissingFile));
 }
 
-/// Finds the files and checks their names: they have one form and one count, each file occurs once, and each number has
-/// a file of some rank.
+/// Finds the files and checks that their names have one form and one count, that each file occurs once, and that each
+/// number has a file of some rank.
 /// \throws Error kNotFound    (or reports) the folder has no shards; there are shards beside the named ones; a number
 ///   has no file.
 /// \throws Error kCorruption  (or reports) a name has a form that torch does not write, or contradicts the others.
@@ -395,7 +395,7 @@ class DcpHfReader final : public Reader {
   }
 
   /// For repair: if a file is missing, a tensor whose whole shape is not recorded would seem smaller than it is. Any
-  /// contradiction may be a sign of a missing file: its name was changed, or a file of a different save replaced it.
+  /// contradiction may be a sign of a missing file, which was renamed or replaced by a file of a different save.
   void refuse_unknown_shapes() const {
     if (fault_.empty() || !findings_.goes_on() || recorded_) return;
     throw Error(ErrorCode::kCorruption, "cannot find the shapes of the tensors")

@@ -31,7 +31,7 @@ std::vector<std::int64_t> numels_of(const ParamGroup& params);
 ///
 /// Stages 1 and 2 divide each group into equal slices. The padding of the last slices may be saved or omitted. Slices
 /// are aligned to two elements, or to one element until DeepSpeed 0.5.2. With parameter_alignment (since 0.19) each
-/// parameter begins at a multiple of 16 bytes, too. Stage 3 divides each parameter. The buffer of a state may include
+/// parameter also begins at a multiple of 16 bytes. Stage 3 divides each parameter. The buffer of a state may include
 /// the padding or not, independently of the master weights.
 ///
 /// With experts in stages 1 and 2, ranks form teams for a group of experts. Each team has different experts, and its

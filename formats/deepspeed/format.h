@@ -17,8 +17,8 @@ namespace deepspeed {
 /// Whether a reader is to read the module's 16-bit copies of parameters instead of the optimizer's master weights.
 bool wants_module(const OpenOptions& options);
 
-// Opens a DeepSpeed save: the files of model and optimizer states of ZeRO stages 0 to 3, or a universal
-// checkpoint made from them.
+// Opens a DeepSpeed save: the files of model and optimizer states of ZeRO stages 0 to 3, or a universal checkpoint
+// converted from them.
 
 /// True for a folder with DeepSpeed's files of states, or whose file `latest` names such a folder. Reads only names.
 bool detect(const Source& source);

@@ -24,7 +24,7 @@ Error cannot_regroup(const std::string& why) {
   return Error(ErrorCode::kUnsupported, "cannot write the checkpoint for a different number of ranks").because(why);
 }
 
-/// The round-robin order of `count` parameters: they are dealt to `hands`, and the order is hand after hand.
+/// The round-robin order of `count` parameters, which are dealt to `hands`. The order is hand after hand.
 std::vector<std::size_t> dealt(std::size_t count, std::size_t hands) {
   std::vector<std::size_t> order;
   for (std::size_t hand = 0; hand < std::min(hands, count); ++hand) {

@@ -30,7 +30,7 @@ struct NewGroups {
   std::vector<std::vector<std::int64_t>> members;
 };
 
-/// The groups that the engine would make from `groups` with `ranks` ranks. With round_robin_gradients the parameters
+/// The groups that the engine would form from `groups` with `ranks` ranks. With round_robin_gradients the parameters
 /// are dealt to that many hands. Stage 3 forms sub-groups by the number of elements on one rank.
 /// \throws Error kUnsupported  the save does not record how its groups were made, or they do not match its
 ///   configuration; sub-groups that would be joined had different numbers of updates.

@@ -365,7 +365,8 @@ class Merge {
     }
   }
 
-  /// Adds buffers, and the frozen parameters of stage 1, which only the module contains. Without optimizer: all of it.
+  /// Adds buffers, and the frozen parameters of stage 1, which only the module contains. Without an optimizer, adds the
+  /// whole module.
   void add_module() {
     const ModelStates& model = save_.models.front();
     for (const auto& [name, view] : model.module.entries()) {

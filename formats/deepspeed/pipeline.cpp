@@ -156,8 +156,8 @@ class Stages {
     return found;
   }
 
-  /// Checks that the layers with the names and shapes of a shared one begin with the same values: one that is not
-  /// trained may have them, too.
+  /// Checks that the layers with the names and shapes of a shared one begin with the same values, because a layer that
+  /// is not trained may also have these names and shapes.
   void check_shared(std::int64_t layer, const std::string& prefix, const ModelStates& part) {
     constexpr std::int64_t kCompared = 1024;
     const auto stored = [](const auto& each) { return each.value.storage_bytes; };

@@ -25,7 +25,7 @@ namespace shard::deepspeed {
 
 namespace {
 
-// Checks of a save's files when they are loaded: all ranks of one save are present, once each.
+// Checks when a save's files are loaded that all ranks of one save are present, once each.
 
 Error missing(const TagFolder& folder, const StateFile& other, std::int64_t rank) {
   Error error(ErrorCode::kNotFound, fmt::format("the file of rank {} is missing", rank));
@@ -167,7 +167,7 @@ std::int64_t check_save(const Catalog& catalog, const TagFolder& folder, const S
   return ranks;
 }
 
-/// Checks that the saves of model-parallel ranks form one save: all exist, with the same step and number of
+/// Checks that the saves of model-parallel ranks form one save. All exist, with the same step and number of
 /// data-parallel ranks. \throws Error kNotFound, kCorruption
 void check_model_ranks(const Catalog& catalog, const TagFolder& folder, const std::vector<Save>& saves) {
   const ModelStates& first = saves.front().models.front();
@@ -288,7 +288,7 @@ void SaveReader::read_experts(const TagFolder& folder, const OpenOptions& option
   for (const StateFile& file : folder.expert_optimizers) {
     save.rank_optimizers.push_back(read_rank_optimizer(catalog_, files_, file));
   }
-  // Their partition_count has the number of all ranks only if other parameters are trained, too.
+  // Their partition_count has the number of all ranks only if other parameters are also trained.
   if (folder.experts.empty() || model.data_ranks == 0) return;
   for (OptimizerStates& optimizer : save.optimizers) optimizer.data_ranks = model.data_ranks;
 }

@@ -53,7 +53,7 @@ struct ModelStates {
   bool aligned_params = false;                         ///< parameter_alignment of its configuration.
   /// Its configuration has mics_shard_size: groups of ranks have copies.
   bool is_mics = false;
-  /// use_data_before_expert_parallelism of its configuration: the ranks with the same experts are consecutive.
+  /// use_data_before_expert_parallelism of its configuration. If true, the ranks with the same experts are consecutive.
   bool data_before_experts = false;
   std::int64_t sub_group_size = kSubGroupSize;  ///< Elements, from its configuration.
 };
@@ -82,7 +82,7 @@ struct OptimizerStates {
   std::vector<std::vector<std::int64_t>> paddings;
   /// From param_slice_mappings: the names in this rank's part of each group.
   std::vector<std::vector<std::string_view>> mapped_names;
-  /// From param_groups: the groups of which each one consists.
+  /// From the optimizer's param_groups: the numbers of the groups that each one combines.
   std::vector<std::vector<std::int64_t>> members;
 
   bool is_parted() const { return stage == 3; }
@@ -106,7 +106,7 @@ struct UniversalStates {
   std::vector<UniversalFile> files;  ///< By parameter, then name.
 };
 
-/// An optimizer without ZeRO of a rank, other than that in the file of the model's states.
+/// A rank's optimizer without ZeRO in a separate file, not in the file of the model's states.
 struct RankOptimizer {
   std::string_view rank;  ///< "expp_rank_1"
   std::uint32_t file = 0;

@@ -28,7 +28,7 @@ struct TextFile {
   std::string path, content;
 };
 
-/// Builds a target: its catalog receives entries for the content of all files.
+/// Builds a target, whose catalog receives entries for the content of all files.
 class TreeFiles {
  public:
   /// An empty target of `format` for tensors of `source`. Ownership: `source` must outlive everything built from this.

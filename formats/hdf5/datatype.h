@@ -5,7 +5,7 @@
 /// |---|---|
 /// | integers, float32, float64 | the IEEE and standard types, little-endian |
 /// | bool | an enum of int8 with FALSE = 0 and TRUE = 1, as h5py writes it |
-/// | float16, bfloat16, float8_e5m2 | a float of the same bits: every reader that converts gets the right values |
+/// | float16, bfloat16, float8_e5m2 | a float of the same bits, so every reader that converts gets the right values |
 /// | complex32, complex64, complex128 | a compound of r and i, as h5py writes it |
 /// | all others | opaque, one element each (float6: bytes), with a string attribute `dtype`, as Keras marks its
 /// bfloat16 |

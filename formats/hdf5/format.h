@@ -1,5 +1,5 @@
 /// \file
-/// The format hdf5: its entry, and the functions behind it. Inside formats/hdf5 only: it is a plug-in, which
+/// The format hdf5: its entry, and the functions behind it. Inside formats/hdf5 only, because it is a plug-in, which
 /// formats/registry.h opens.
 #pragma once
 

@@ -2,9 +2,9 @@
 /// Reads the content of an HDF5 file with libhdf5 in a separate process. Inside formats/hdf5 only.
 ///
 /// libhdf5 1.10 has known faults that malformed files trigger, so libhdf5 never opens a source file in this process. A
-/// program beside the plug-in (shard-hdf5-parser) is started for each file. It cannot open files: it requests bytes of
-/// the file through a socket, which this side reads and counts, and answers with entries. Before the first byte of the
-/// file it drops all its other rights. It sets limits of memory, processor time and file size, and a seccomp filter
+/// program beside the plug-in (shard-hdf5-parser) is started for each file. It cannot open files. It requests bytes of
+/// the file through a socket and answers with entries; this side reads and counts the bytes. Before the first byte of
+/// the file it drops all its other rights. It sets limits of memory, processor time and file size, and a seccomp filter
 /// that only permits using the socket and allocating memory. Its answer is not trusted either: lengths, kinds and
 /// numbers are checked when it is decoded.
 #pragma once
@@ -63,7 +63,7 @@ struct Fate {
 };
 
 /// Started with one end of a socket as its only descriptor (number 0) and without environment. Signals that end a job
-/// are blocked, because terminals and launchers send them to all of its processes: the parser ends with the program.
+/// are blocked, because terminals and launchers send them to all of its processes. The parser ends with the program.
 /// The destructor kills it, if necessary, and waits for it. Threads: one.
 class ParserProcess {
  public:

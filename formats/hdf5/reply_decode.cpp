@@ -37,7 +37,7 @@ class Decoder {
     if (value > static_cast<std::underlying_type_t<Enum>>(last)) throw_bad_answer("a kind that does not exist");
     return static_cast<Enum>(value);
   }
-  /// Not a cast to bool: other values than 0 and 1 would be undefined behaviour later.
+  /// Does not cast to bool, because a value that is neither 0 nor 1 would be undefined behaviour later.
   bool flag() {
     const auto value = number<std::uint8_t>();
     if (value > 1) throw_bad_answer("a flag is neither 0 nor 1");
@@ -168,7 +168,7 @@ std::vector<Filter> Decoder::filters() {
   return result;
 }
 
-/// Chunks are copied as a block: there may be millions of them.
+/// Copies the chunks as a block, because there may be millions of them.
 std::vector<ChunkPlace> Decoder::chunks() {
   std::vector<ChunkPlace> result(count(sizeof(ChunkPlace)));
   arena_.charge(Charge::kChunks, static_cast<std::int64_t>(result.size()));

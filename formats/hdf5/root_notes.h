@@ -56,8 +56,8 @@ inline constexpr std::string_view kTreeAttribute = "shardctl.tree";
 std::string dump_tree(const Catalog& catalog, const std::vector<bool>& is_kept = {});
 
 /// Builds `catalog.root` from the pickle, the bytes of the attribute (with or without kPickleMark), and gives tensors
-/// and objects their paths, before they are sorted. \returns whether the tree matches: it names each tensor and object
-/// of the catalog once, and nothing else. If it does not, because the file was changed, the catalog stays unchanged.
+/// and objects their paths, before they are sorted. \returns whether the tree names each tensor and object of the
+/// catalog once, and no other. If it does not, because the file was changed, the catalog stays unchanged.
 /// \throws Error kCorruption  it is not such a pickle
 bool load_tree(Catalog& catalog, std::span<const std::byte> pickle);
 

@@ -56,8 +56,8 @@ enum class MapUse : std::uint8_t { kUndo, kMake };
 ModelMap choose_map(const SourcePlace& place, const std::string& name, const MapNumbers& numbers,
                     const OpenSource& source, MapUse use, std::int64_t ranks);
 
-/// Replaces the tensors whose values the map changes: the logical tensors are computed from the stored ones (undo), or
-/// the reverse in float32, which the writer converts (make). Tensors that the source computes are not rounded before.
+/// Replaces the tensors whose values the map changes. Computes the logical tensors from the stored ones (undo), or the
+/// reverse in float32, which the writer converts (make). Tensors that the source computes are not rounded before.
 /// \throws Error kUnsupported  ranks have different values of a tensor
 void add_map_arithmetic(OpenSource& source, std::span<const MapComputed> computed, MapUse use);
 

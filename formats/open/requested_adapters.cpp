@@ -189,7 +189,7 @@ class TieCheck {
     }
   }
 
-  /// Models of these types tie unless their configuration says otherwise, which it often does not.
+  /// Models of these types tie by default, and their configuration often does not record it.
   bool ties() {
     constexpr std::array<std::string_view, 9> kTieByDefault{"gemma", "gemma2", "gemma3", "gemma3_text", "gpt2",
                                                             "opt",   "bloom",  "t5",     "bart"};

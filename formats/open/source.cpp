@@ -72,8 +72,8 @@ void dequantize(const SourcePlace& place, const SourceRequest& request, const So
                               plural(std::ssize(opened.catalog().tensors), "tensor"), before));
 }
 
-/// Lets the sink skip gaps and overlaps of tensors that the selection leaves out. A computed or mapped tensor may need
-/// a stored one of any name.
+/// Lets the sink skip gaps and overlaps of tensors that the selection excludes. A computed or mapped tensor may need a
+/// stored one of any name.
 void skip_unselected_gaps(const SourceRequest& request, const SourceOptions& options) {
   auto* const faults = dynamic_cast<ObjectFaults*>(options.findings);
   if (faults == nullptr || options.selection == nullptr || request.dequantize || !request.map.empty() ||
@@ -84,7 +84,7 @@ void skip_unselected_gaps(const SourceRequest& request, const SourceOptions& opt
   faults->leave_out([is_chosen = name_filter(*options.selection)](std::string_view name) { return !is_chosen(name); });
 }
 
-/// Opens the reader of the format, and computes and drops what the options ask for.
+/// Opens the reader of the format, and computes and drops tensors as the options require.
 void open_reader(const SourcePlace& place, const SourceRequest& request, const SourceOptions& options,
                  OpenSource& opened) {
   OpenOptions how;

@@ -26,7 +26,7 @@ constexpr std::int64_t kMaxHeaderBytes = 100'000'000;
 /// The shortest text of a tensor: `"":{"dtype":"U8","shape":[],"data_offsets":[0,0]}`.
 constexpr std::size_t kLeastEntryBytes = 48;
 
-/// A long text is read in blocks of so many bytes by several threads, which also count its objects.
+/// A long text is read in blocks of this size by several threads, which also count its objects.
 constexpr std::size_t kReadBytes = std::size_t{4} << 20;
 
 /// The order of the format's own enum, by which writers sort tensors.

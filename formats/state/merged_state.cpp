@@ -198,7 +198,7 @@ class CatalogMaker {
     add_tensor(leaf.name, path, holders.at(static_cast<std::size_t>(leaf.value->number)));
   }
 
-  /// Adds another name of a tensor: it refers to the same storages.
+  /// Adds another name of a tensor, with the same storages.
   void add_again(std::string_view name, Path path, std::uint32_t first) {
     Tensor tensor = merged_.catalog.tensors[first];
     tensor.name = name;

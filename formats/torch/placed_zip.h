@@ -16,7 +16,7 @@
 
 namespace shard::torch_save {
 
-/// The pickle is never in memory as a whole: it is produced twice, once for its size and once for the file.
+/// The pickle is never in memory as a whole. It is produced twice, once for its size and once for the file.
 /// Threads: after `place`, several threads may use the zips of one target, each zip by one thread.
 class PlacedZip {
  public:

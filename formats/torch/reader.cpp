@@ -123,7 +123,8 @@ class TorchReader final : public SavedReader {
     return names;
   }
 
-  /// Merges the dicts of the files of a folder into one, without damaged tensors: another file may have the same key.
+  /// Merges the dicts of the files of a folder into one, without damaged tensors, because another file may have the
+  /// same key.
   void merge_roots() {
     const std::ptrdiff_t count = std::ssize(roots_) - std::ranges::count(roots_, nullptr);
     if (count == 1) catalog_.root = *std::ranges::find_if(roots_, [](const Value* root) { return root != nullptr; });

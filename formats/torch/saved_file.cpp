@@ -39,8 +39,8 @@ bool has_big_endian_mark(const zip::ZipReader& zip, const std::string& shown) {
   }
 }
 
-/// Checks the version as torch does: it reads the number at the record's start (caffe2/serialize/inline_container.cc)
-/// and accepts versions 1 to 10.
+/// Checks the version as torch does (caffe2/serialize/inline_container.cc), which reads the number at the record's
+/// start and accepts versions 1 to 10.
 void check_version(const zip::ZipReader& zip, const std::string& shown) {
   const zip::Record* record = zip.find(".data/version");
   if (record == nullptr) record = zip.find("version");

@@ -34,7 +34,7 @@ struct SavedRecord {
 class SavedFile {
  public:
   virtual ~SavedFile() = default;
-  /// The tree of the pickle: tensors are still calls.
+  /// The tree of the pickle, in which tensors are still calls.
   Value& root() const { return *root_; }
   /// Whether elements are stored with the most significant byte first.
   bool is_big_endian() const { return big_endian_; }
@@ -59,7 +59,7 @@ class SavedFile {
   /// The offset in the file of the record's first byte. Cost: zips read the record's local header.
   /// \throws Error kCorruption  the header contradicts the zip's directory.
   virtual std::int64_t locate(std::uint32_t number) const = 0;
-  /// The same for several records, in the same order.
+  /// Does the same for several records, in the same order.
   virtual std::vector<std::int64_t> locate_all(std::span<const std::uint32_t> numbers) const = 0;
 
  protected:

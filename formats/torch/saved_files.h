@@ -31,8 +31,8 @@ class SavedFiles {
 
   /// Opens the next file, which becomes catalog.files.back() (rank -1), and reads its pickle. Its number is the file's
   /// index in the catalog.
-  /// \returns the tree of the pickle: tensors are still calls (see as_tensor). It is stored in `tree`, or if that is
-  ///   null, in the catalog's arena. The arena must live as long as this, except for the tree of a zip.
+  /// \returns the tree of the pickle, in which tensors are still calls (see as_tensor). It is stored in `tree`, or if
+  ///   that is null, in the catalog's arena. The arena must live as long as this, except for the tree of a zip.
   /// \throws Error kCorruption, kNotFound, kUnsupported  with the file's name; the file then stays in the catalog,
   ///   without content.
   Value* add(const std::string& name, Arena* tree = nullptr);

@@ -39,8 +39,8 @@ class SavedReader : public Reader {
   /// The base of a class that fills catalog_ from the files that it adds. Ownership: `store` must outlive this.
   SavedReader(const SourceStore& store, const SavedFilesOptions& options) : files_(store, catalog_, options) {}
 
-  /// Makes `locate` warn of files that are copies of a different rank's file: for formats whose files need not record
-  /// their rank. Ownership: `findings` must outlive this.
+  /// Makes `locate` warn of files that are copies of a different rank's file. Formats whose files need not record their
+  /// rank call it. Ownership: `findings` must outlive this.
   void look_for_copies(Findings& findings) { copy_findings_ = findings.goes_on() ? nullptr : &findings; }
   std::vector<ExchangedFile> exchanged_files() const;
 

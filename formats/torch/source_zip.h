@@ -20,8 +20,8 @@ zip::SalvagedZip salvage_saved_zip(const std::shared_ptr<const RandomReader>& fi
 std::string why_lost(std::span<const zip::LostRecord> lost, std::string_view key);
 
 /// Whether the elements of the zip's records are big-endian. Zips of torch before 2.1 have no `byteorder` record and
-/// are little-endian. A missing record counts as such only if no other record can be it under a damaged name: the local
-/// header of each record that is not a storage must have the same name as the directory.
+/// are little-endian. A missing record counts as such only if no other record can be it under a damaged name. So the
+/// local header of each record that is not a storage must have the same name as the directory.
 /// \throws Error kCorruption (kind bad_header)  the record is neither "little" nor "big"; such names differ.
 /// Cost: one small read, or one for each record that is not a storage.
 bool is_big_endian(const zip::ZipReader& zip);

@@ -128,8 +128,8 @@ std::optional<TensorView> as_wrapper_subclass(Arena& arena, const Value& value) 
 /// The tensor of a call of _rebuild_device_tensor_from_cpu_tensor or _rebuild_device_tensor_from_numpy
 /// (_rebuild_xla_tensor), or of _rebuild_from_type_v2 (_rebuild_from_type) around one of all those with the class
 /// torch.Tensor or a Buffer. Also the tensor of a wrapper subclass outside the list whose state contains one plain
-/// tensor of the wrapper's own shape and dtype. Nothing if the original value is unknown: there is a cast in between,
-/// or a different subclass.
+/// tensor of the wrapper's own shape and dtype. Nothing if the original value is unknown, because there is a cast in
+/// between, or a different subclass.
 std::optional<TensorView> as_wrapped_tensor(Arena& arena, const Value& value) {
   std::string_view function = function_of(value, "torch._tensor");
   if (function.empty()) function = function_of(value, "torch.tensor");

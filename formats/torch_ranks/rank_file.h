@@ -40,8 +40,8 @@ std::string_view name_of(LeafKind kind);
 struct RankLeaf {
   std::string_view name;
   Path path;  ///< Compact, see compact_path.
-  /// The value that becomes a kTensor value: of a Parameter, the tensor inside; of an object, its value. Null if the
-  /// leaf is a tensor and the file's root itself.
+  /// The value that becomes a kTensor value: the tensor inside a Parameter, or the value of an object. Null if the leaf
+  /// is a tensor and the file's root itself.
   Value* node = nullptr;
   LeafKind kind{};
   bool requires_grad = false;

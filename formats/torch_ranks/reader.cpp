@@ -35,7 +35,7 @@ namespace shard::torch_ranks {
 
 namespace {
 
-// Checks of per-rank files when they are loaded: all ranks of one save are present, once each.
+// Checks when per-rank files are loaded that all ranks of one save are present, once each.
 
 struct RankCheck {
   std::vector<std::string> names;      ///< The files' names as given, by RankFile::number.

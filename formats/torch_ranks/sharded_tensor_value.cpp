@@ -16,7 +16,7 @@ constexpr std::string_view kShardedTensorClass = "ShardedTensor";
 constexpr std::size_t kStateItems = 5;       // Shards, metadata, process group, spec, init_rrefs.
 constexpr std::size_t kPropertiesItems = 5;  // torch 2.15 adds a sixth item.
 
-/// Sets the placement from a _remote_device ("rank:1/cuda:0"): an object, or a text if the spec was made from text.
+/// Sets the placement from a _remote_device ("rank:1/cuda:0"): an object, or a text if the spec was built from text.
 void read_placement(Arena& arena, const Value& value, ShardBox& box) {
   if (value.kind == ValueKind::kNone) return;
   if (value.is_string()) {

@@ -19,7 +19,7 @@ constexpr std::string_view kMetadata = "torch.distributed._shard.sharded_tensor.
 /// "cuda:0" for "rank:1/cuda:0" and for "cuda:0".
 std::string_view device_of(std::string_view placement) { return placement.substr(placement.find('/') + 1); }
 
-/// The placement does not count: the same device may be written in several ways.
+/// Ignores the placement, because the same device may be written in several ways.
 bool is_same(const ShardBox& a, const ShardBox& b) {
   return a.rank == b.rank && a.offsets == b.offsets && a.sizes == b.sizes;
 }

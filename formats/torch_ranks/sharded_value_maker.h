@@ -17,7 +17,7 @@
 
 namespace shard::torch_ranks {
 
-/// The form in which a mesh records its ranks. A torch version of one form cannot use a mesh of the other: the object
+/// The form in which a mesh records its ranks. A torch version of one form cannot use a mesh of the other. The object
 /// loads, but fails in use.
 enum class LayoutForm {
   kPair,  ///< Torch 2.11: the sizes and the strides of all axes.

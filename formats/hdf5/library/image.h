@@ -53,7 +53,7 @@ class Image {
   FileHandle file_;
 };
 
-// Datatypes, dataspaces and attributes of libhdf5, made from plain descriptions.
+// Datatypes, dataspaces and attributes of libhdf5, built from plain descriptions.
 //
 // Threads: the caller must hold library_lock(). All functions may throw LibraryError.
 

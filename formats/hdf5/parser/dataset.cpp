@@ -83,8 +83,8 @@ Selected selected(hid_t space, EntryArena& arena) {
   }
 }
 
-/// The selection in the source. If it is the whole source, the file need not contain the source's shape: it is the part
-/// of the virtual dataset. The source may then read as a scalar.
+/// The selection in the source. If it is the whole source, the file need not contain the source's shape, and the source
+/// may read as a scalar. Its shape is then that of the selection in the virtual dataset.
 Selected source_of(hid_t space, const Selected& to, EntryArena& arena) {
   const bool is_all = checked(H5Sget_select_type(space)) == H5S_SEL_ALL;
   const std::vector<std::int64_t> shape = shape_of(to);

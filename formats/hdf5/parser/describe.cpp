@@ -47,7 +47,7 @@ void describe_bits(hid_t type, Type& result) {
   result.offset = static_cast<std::uint32_t>(checked(H5Tget_offset(type)));
 }
 
-/// All fields of a float, because HDF5 has no name for bfloat16 or the 8-bit floats; only the fields tell them apart.
+/// All fields of a float, because HDF5 has no name for bfloat16 or the 8-bit floats; only the fields distinguish them.
 void describe_float(hid_t type, Type& result) {
   result.big_endian = is_big_endian(type);
   size_t sign, exponent, exponent_bits, mantissa, mantissa_bits;

@@ -1,4 +1,4 @@
-/// \file Views of a file's bytes as plain little-endian elements: they undo compression, byte order, conj and neg bits.
+/// \file Views of a file's bytes as plain little-endian elements. They undo compression, byte order, conj and neg bits.
 ///
 /// A view is a RandomReader, so the planner and the executor treat it like any file. Views can be stacked: the
 /// big-endian elements of a deflated record are `as_elements(decompressed(...))`.

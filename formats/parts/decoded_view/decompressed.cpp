@@ -100,7 +100,7 @@ class Inflater final : public Decoder {
   std::size_t memory_bytes() const override { return sizeof(*this) + input_.memory_bytes(); }
 
  private:
-  /// Decodes once. A call that neither consumes nor produces a byte is an error: the next would do so again.
+  /// Decodes once. A call that neither consumes nor produces a byte is an error, because the next would do so again.
   void step() {
     const std::span<const std::byte> ahead = input_.ahead();
     const std::uint32_t room = state_.avail_out;

@@ -2,10 +2,10 @@
 /// A strict JSON reader that walks once over a text and stores nothing, for maps of a million entries.
 ///
 /// A separate parser is necessary because a header of a million tensors (75 MB) must be read without memory besides the
-/// text: names are views into it, and repeated keys are detected. A DOM hides repeated keys and takes several times the
-/// memory of the text. A parser that builds an index first (simdjson) takes 1.3 times its memory; simdjson is only used
-/// to check UTF-8, once for the whole text. Grammar: RFC 8259. Two rules are stricter: only integers are accepted, and
-/// lone surrogates are refused.
+/// text, and repeated keys must be detected. Names are views into the text. A DOM hides repeated keys and takes several
+/// times the memory of the text. A parser that builds an index first (simdjson) takes 1.3 times its memory; simdjson is
+/// only used to check UTF-8, once for the whole text. Grammar: RFC 8259. Two rules are stricter: only integers are
+/// accepted, and lone surrogates are refused.
 #pragma once
 
 #include <bit>

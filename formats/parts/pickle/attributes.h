@@ -30,7 +30,7 @@ Error named(const Error& error, std::string_view tensor);
 std::string_view class_name(const Value& value);
 
 /// The value under a key of a small mapping; null if the key is missing, or if the value is not a mapping.
-/// \throws Error  the mapping has more than 256 entries: the search is linear, and may be repeated often.
+/// \throws Error  the mapping has more than 256 entries, because the search is linear and may be repeated often.
 Value* entry(const Value& mapping, std::string_view key);
 /// An attribute in the state that BUILD gave an object: a dict, or (dict or None, dict of slots). Null if it is
 /// missing. \throws Error  as entry.

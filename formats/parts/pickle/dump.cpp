@@ -105,7 +105,7 @@ std::string_view old_builtin(std::string_view name) {
   return name == "int" ? "long" : name;
 }
 
-/// Protocol 2 has no opcode for bytes: each byte becomes the character with its number.
+/// Protocol 2 has no opcode for bytes, so each byte becomes the character with its number.
 std::string latin1_to_utf8(std::string_view bytes) {
   std::string text;
   text.reserve(bytes.size());

@@ -14,7 +14,7 @@ namespace {
 
 constexpr std::size_t kMaxModuleState = 256;  // Entries in the state of a torch.nn.Module.
 
-/// The kinds of values with which Python makes an object of a subclass (__getnewargs__).
+/// The kinds of values from which Python builds an object of a subclass (__getnewargs__).
 bool is_made_with(ValueKind kind) {
   switch (kind) {
     case ValueKind::kString:
@@ -503,8 +503,8 @@ std::vector<Value*> Machine::elements_of(const Value& state, const Value& parame
   return elements;
 }
 
-/// Converts torch.nn.ParameterDict and ParameterList, which are modules: their elements are parameters, or attributes
-/// if they are not tensors. A module with hooks, buffers or other attributes is more than a container and is not
+/// Converts torch.nn.ParameterDict and ParameterList. They are modules whose elements are parameters, or attributes if
+/// they are not tensors. A module with hooks, buffers or other attributes is more than a container and is not
 /// converted.
 bool Machine::fill_with_parameters(Value& target, Value& state) {
   const bool is_dict = target.text() == "ParameterDict", is_list = target.text() == "ParameterList";

@@ -63,7 +63,7 @@ class Nodes {
   std::array<Value*, 1024> recent_ints_{};  ///< By hash.
 };
 
-/// Removes repeated keys from `pairs` in place, as assignments to a Python dict do: the first position and the last
+/// Removes repeated keys from `pairs` in place, as assignments to a Python dict do. The first position and the last
 /// value remain. Compares strings, bytes, integers, bools and None; other keys stay. Cost: n log n for n > 8.
 std::span<Value*> without_repeated_keys(std::span<Value*> pairs);
 

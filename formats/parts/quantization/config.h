@@ -20,8 +20,8 @@ inline constexpr std::array<std::string_view, 4> kQuantizationFiles{"hf_quant_co
 /// \pre a NUL follows `text`  \throws Error kCorruption  it is not JSON
 QuantizationFacts parse_quantization(std::string_view text, const std::string& file);
 
-/// The text of a config.json of the same model with plain weights of `dtype`: the statements about quantization are
-/// removed, also from parts of the model, and `dtype` and `torch_dtype` are set if the text states them. Everything
+/// The text of a config.json of the same model with plain weights of `dtype`. Statements about quantization are
+/// removed, even from parts of the model, and `dtype` and `torch_dtype` are set if the text states them. Everything
 /// else is unchanged. \pre as for parse_quantization  \throws Error kCorruption  it is not JSON
 std::string plain_config(std::string_view text, const std::string& file, DType dtype);
 

@@ -28,8 +28,8 @@ class Zip64 {
   explicit Zip64(std::span<const std::byte> extra) : extra_(extra) {}
   /// \throws Error kCorruption (kind bad_header)  the number is missing.
   std::int64_t value(std::uint32_t field, std::string_view what);
-  /// Does the same without an exception: nothing if the number is missing or exceeds 63 bits. Consumes numbers as
-  /// `value` does.
+  /// Does the same without an exception. Returns nothing if the number is missing or exceeds 63 bits. Consumes numbers
+  /// as `value` does.
   std::optional<std::int64_t> find(std::uint32_t field);
 
  private:
@@ -48,7 +48,7 @@ void check_flags(std::uint16_t flags, std::string_view name);
 bool is_safe_name(std::string_view name);
 bool are_known_flags(std::uint16_t flags);
 
-/// Parses the directory entry at the front of `rest`, except its `limit`, and moves `rest` past it.
+/// Parses the directory entry at the front of `rest`, except Record::limit, and moves `rest` past it.
 /// \throws Error kCorruption (kind bad_header)  it is truncated, its name may lead outside the folder, its sizes are
 ///   impossible, or it is on a different disk.
 /// \throws Error kUnsupported  encryption, unknown flags.

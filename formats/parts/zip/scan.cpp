@@ -56,7 +56,7 @@ struct Mark {
   std::uint32_t signature;
 };
 
-/// One of two possible readings of a descriptor at `at`: the data of its record start at `data`.
+/// One of two possible readings of a descriptor at `at`, whose record's data start at `data`.
 struct Claim {
   std::int64_t data, at, bytes, stored;
   std::uint32_t crc;
@@ -489,7 +489,7 @@ class Checker {
   HashSet<std::string> names_;
 };
 
-/// Drops all records that share a name, because they cannot be told apart.
+/// Drops all records that share a name, because the right one is unknown.
 void drop_doubled(std::vector<Record>& records, std::vector<LostRecord>& lost, std::int64_t begin) {
   HashMap<std::string, int> counts;
   for (const Record& record : records) ++counts.try_emplace(record.name, 0).value;

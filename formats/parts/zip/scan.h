@@ -1,6 +1,6 @@
 /// \file
-/// Finds the records of zips by their local headers if no directory locates them: the end of the file is missing, or
-/// the directory is damaged.
+/// Finds the records of zips by their local headers if no directory locates them, because the end of the file is
+/// missing or the directory is damaged.
 ///
 /// torch omits sizes and CRC from local headers and writes them in a descriptor after the data. So a record's end is
 /// found backwards: a descriptor records the number of bytes before it, which must lead to the start of a header's

@@ -517,7 +517,7 @@ void ZipLayout::append_header(std::size_t record, std::string& out) const {
   store(out, kLocalSignature);
   store(out, std::uint16_t{0});  // Version needed.
   store(out, flags_of(bytes));
-  out.append(2 + 4 + 4 + 4 + 4, '\0');  // Method, time and date, CRC, both sizes: the descriptor has them.
+  out.append(2 + 4 + 4 + 4 + 4, '\0');  // Method, time, date; CRC and sizes, which are in the descriptor.
   store(out, static_cast<std::uint16_t>(name_bytes));
   store(out, static_cast<std::uint16_t>(extra));
   out.append(folder_).append(name);

@@ -68,7 +68,7 @@ class ZipReader {
   bool has_checksums() const { return has_checksums_; }  ///< Whether any record has a CRC-32 other than 0.
   /// Offset in the FILE of the record's first data byte; reads and checks the local header.
   std::int64_t data_offset(const Record& record) const;
-  /// The same for records by their numbers. A disk with long round trips is asked for many headers at one time.
+  /// Does the same for records by their numbers. A disk with long round trips is asked for many headers at one time.
   std::vector<std::int64_t> data_offsets(std::span<const std::uint32_t> records) const;
   /// The record's content, checked against its CRC-32 if it has one.
   /// \throws Error kCorruption  larger than `limit_bytes`, wrong CRC (kind crc_mismatch); kUnsupported  unknown method.

@@ -3,7 +3,7 @@
 /// directory's attributes and the end records. Each is compared with the other places that contain the same value.
 ///
 /// torch writes every version, time and attribute as 0, fills padding with 'Z' and adds no comment. If most entries of
-/// a zip are like that, torch wrote it, and all entries must be like that: so each of its bits is checked. In zips of
+/// a zip are like that, torch wrote it, and all entries must be like that, so each of its bits is checked. In zips of
 /// other programs, versions, attributes, unknown extra fields and comments occur only once, so they cannot be checked.
 #pragma once
 
