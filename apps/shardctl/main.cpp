@@ -36,9 +36,9 @@ namespace shard::app {
 namespace {
 
 /// Turns SIGINT, SIGTERM and SIGHUP into a stop token. The first signal asks the work to stop and clean up; the second
-/// ends the process, unless it is SIGHUP: when a terminal is closed, kernel and shell both send one. SIGHUP stays
-/// ignored under nohup. A thread waits for the signals, so that no work runs inside a handler. Ignores SIGPIPE and
-/// SIGXFSZ, which then appear as failing writes. main creates it first, because threads inherit the signal mask.
+/// ends the process, unless it is SIGHUP, because kernel and shell both send one when a terminal is closed. SIGHUP
+/// stays ignored under nohup. A thread waits for the signals, so that no work runs inside a handler. Ignores SIGPIPE
+/// and SIGXFSZ, which then appear as failing writes. main creates it first, because threads inherit the signal mask.
 class SignalWatch {
  public:
   SignalWatch();

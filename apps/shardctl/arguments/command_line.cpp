@@ -400,7 +400,7 @@ void check_hashes(bool states_none, const WriteRequest& write) {
       .hint("drop --checksum none for a manifest with xxh3, or drop --if-changed");
 }
 
-/// A shell turns an unset variable into an empty word, which CLI11 would ignore.
+/// Refuses empty words. A shell writes one for an unset variable, and CLI11 would ignore it.
 void refuse_empty_values(const CLI::App& app) {
   for (const CLI::Option* option : app.get_options()) {
     if (!option->nonpositional() || !contains(option->results(), "")) continue;  // A tensor may have no name.

@@ -111,7 +111,7 @@ void add_stores(CLI::App& app, StoreOptions& stores) {
       ->check(CLI::Range(1, 256));
 }
 
-/// A flag, so that no path after it is taken for its value: another dtype follows '='.
+/// Adds a flag, so that a path after it is not read as its value. A dtype follows '='.
 void add_dequantize(CLI::App& app, Request& o) {
   const auto take = [&o](const std::string& word) {
     const bool is_default = word == "true" || word == "1";

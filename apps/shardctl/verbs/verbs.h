@@ -29,9 +29,9 @@ void check_export(const Session& session, Request& request);
 /// Computes AverageRequest::factors.
 void check_average(const Session& session, Request& request);
 void check_diff(const Session& session, Request& request);
-/// The last argument is the tensor's name: moves it from the sources to CatRequest.
+/// Moves the last argument, the tensor's name, from the sources to CatRequest.
 void check_cat(const Session& session, Request& request);
-/// The first words are the action and the map: moves them from the sources to MapRequest.
+/// Moves the first words, the action and the map, from the sources to MapRequest.
 void check_map(const Session& session, Request& request);
 void check_completion(const Session& session, Request& request);
 
