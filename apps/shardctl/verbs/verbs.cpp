@@ -94,8 +94,8 @@ const std::array<Verb, 17> kVerbs{{
                 "reports which checkpoint it used. Keeps only the model's tensors and strips wrapper prefixes from "
                 "their names (module., _orig_mod., _fsdp_wrapped_module., _checkpoint_wrapped_module., "
                 "_forward_module., a doubled model.). Stores a tied output head once. Copies config, tokenizer, chat "
-                "templates and *.py files from --hf-ref, or else from huggingface/ or the files next to SRC. If that "
-                "folder has weights, names and shapes must match them. "
+                "templates and *.py files from --hf-ref, or else from the nearest folder with a config.json (SRC, its "
+                "huggingface/, or its parent). If that folder has weights, names and shapes must match them. "
                 "--dry-run prints what was found, what would be renamed and which files would be written.",
      .examples = "  shardctl export checkpoint-500 -o model\n"
                  "  shardctl export global_step_100/actor -o model --dtype bfloat16\n"
@@ -112,7 +112,7 @@ const std::array<Verb, 17> kVerbs{{
      .details =
          "Each SRC is a checkpoint, in any format and layout. They must have the same names and shapes. Floating-point "
          "tensors are summed in float32 in the order of the command line, and rounded once to the first SRC's "
-         "dtype. Integers and booleans must be equal. Weights are used as given: a warning follows if they do "
+         "dtype. Integers and booleans must be equal. Weights are used as given, with a warning if they do "
          "not add up to 1. With --ema BETA, n sources have the weights BETA^(n-1), (1-BETA)*BETA^(n-2), ..., "
          "1-BETA. Layout, objects and metadata are those of the first SRC. States of the optimizer "
          "and of other parts of the trainer are skipped, unless --optimizer is given.",
@@ -128,16 +128,17 @@ const std::array<Verb, 17> kVerbs{{
     {.name = "repair",
      .usage = "repair SRC... -o DST [options]",
      .summary = "recover the intact tensors of a damaged checkpoint",
-     .details = "Reads all of SRC, verifies every checksum, and writes the intact tensors and objects to a new "
-                "checkpoint in the same format and layout. Never writes to SRC. Rebuilds missing or damaged indexes, "
-                "zip directories and .metadata, and replaces a damaged replica with one from another rank. Never "
-                "guesses or fills in values: lost tensors are not in DST. They are listed on stderr and in --json, and "
-                "recorded in DST's metadata (shardctl.lost). "
-                "dcp items carry no names: if .metadata is lost, pass another checkpoint of the same job with --like. "
-                "Runs in one process, on all its cores; a job of several ranks is refused. "
-                "With --uploads, lists the uploads that killed runs left in an object store, and removes them with "
-                "--force. "
-                "Exits with 0 when DST is on disk, even if something was lost, and with 4 if nothing can be recovered.",
+     .details =
+         "Reads all of SRC, verifies every checksum, and writes the intact tensors and objects to a new "
+         "checkpoint in the same format and layout. Never writes to SRC. Rebuilds missing or damaged indexes, "
+         "zip directories and .metadata, and replaces a damaged replica with one from another rank. Never "
+         "guesses or fills in values, so lost tensors are not in DST. They are listed on stderr and in --json, and "
+         "recorded in DST's metadata (shardctl.lost). "
+         "Items of dcp have no names. If .metadata is lost, pass another checkpoint of the same job with --like. "
+         "Runs in one process, on all its cores; a job of several ranks is refused. "
+         "With --uploads, lists the uploads that killed runs left in an object store, and removes them with "
+         "--force. "
+         "Exits with 0 when DST is on disk, even if something was lost, and with 4 if nothing can be recovered.",
      .examples = "  shardctl repair cut.safetensors -o repaired.safetensors\n"
                  "  shardctl repair step-1000 -o step-1000-repaired --like step-900\n"
                  "  shardctl repair model.pt -o repaired.pt --json | jq -r '.lost[].name'\n"
