@@ -4,7 +4,7 @@ root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 cd "$root"
 venv=${SHARD_VENV:-$root/.venv}  # The real clients' Python; SHARD_VENV points to an existing one.
 export SHARD_PYTHON="$venv/bin/python"
-# Python keeps its bytecode beside the clients, also if the caller's environment forbids it: without it each import of torch
+# Python keeps its bytecode beside the clients, even if the caller's environment forbids it. Without it, each import of torch
 # takes twice as long, and the tests import it hundreds of times.
 unset PYTHONDONTWRITEBYTECODE
 export PYTHONPYCACHEPREFIX="$venv/bytecode"

@@ -23,7 +23,7 @@ def tracked(part: str, suffix: str) -> list[pathlib.Path]:
 
 def functions(path: pathlib.Path) -> list[Size]:
     found: list[Size] = []
-    begin, name, inside = None, "", False  # begin: of the declaration that continues, or of the function
+    begin, name, inside = None, "", False  # begin: first line of the declaration or function
     for number, line in enumerate(path.read_text().splitlines(), 1):
         if inside:
             if line.startswith("}"):

@@ -64,7 +64,7 @@ def diff(a: Argument, b: Argument, *, atol: Optional[float] = None, rtol: Option
 
 def verify(*sources: Argument, against: Optional[Argument] = None, options: Iterable[str] = (),
            progress: Optional[OnProgress] = None) -> Verification:
-    """Reads every byte and returns all problems. The result is true if there is none.
+    """Reads every byte and returns all problems. The result is true if none of them is an error.
 
     against: a manifest to compare with, or a quantized checkpoint of which this one has the plain weights.
     """
