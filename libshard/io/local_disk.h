@@ -93,5 +93,8 @@ class LocalDisk : public SourceStore {
 
 /// The process's real file system.
 LocalDisk& posix_disk();
+/// The files of the same file system, whose relative paths stay those of the folder in which the process is now. If
+/// that cannot be opened, they are those of the process's folder at each call.
+std::unique_ptr<SourceStore> posix_disk_from_here();
 
 }  // namespace shard

@@ -50,10 +50,10 @@ Descriptor open_sub_folder(const Descriptor& folder, const std::string& name, bo
 }
 
 /// Opens the folder that contains the last of `parts`, of which there are several. No link on the way leads out of
-/// `folder`.
-Descriptor open_folder_of(const std::string& folder, const std::string& relative,
+/// `folder`, which is relative to `place`.
+Descriptor open_folder_of(int place, const std::string& folder, const std::string& relative,
                           const std::vector<std::string>& parts) {
-  Descriptor base = open_at(AT_FDCWD, folder, kPlaceFlags);
+  Descriptor base = open_at(place, folder, kPlaceFlags);
   if (!base.valid()) fail_reading(folder, "cannot open the folder", errno);
   const std::string parent = relative.substr(0, relative.rfind('/'));
   bool has_openat2 = true;
@@ -72,9 +72,12 @@ Descriptor open_folder_of(const std::string& folder, const std::string& relative
 
 class PosixDisk final : public LocalDisk {
  public:
+  /// `place`: the folder of relative paths; that of the process, also if it changes, if it is not valid.
+  explicit PosixDisk(Descriptor place = Descriptor()) : place_(std::move(place)) {}
+
   FileStatus status(const std::string& path) const override {
     struct stat info {};
-    if (::stat(path.c_str(), &info) != 0) {
+    if (::fstatat(place(), path.c_str(), &info, 0) != 0) {
       if (errno == ENOENT || errno == ENOTDIR || errno == ELOOP) return {};
       // The name itself is too long, not the whole path.
       if (errno == ENAMETOOLONG && base_name(path).size() > NAME_MAX) return {};
@@ -84,7 +87,7 @@ class PosixDisk final : public LocalDisk {
   }
 
   std::vector<std::string> list(const std::string& folder) const override {
-    Descriptor descriptor = open_at(AT_FDCWD, folder, kFolderFlags);
+    Descriptor descriptor = open_at(place(), folder, kFolderFlags);
     if (!descriptor.valid()) fail_reading(folder, "cannot open the folder", errno);
     std::optional<std::vector<std::string>> names = posix::list(std::move(descriptor));
     if (!names) fail_reading(folder, "cannot list the folder", errno);
@@ -92,7 +95,7 @@ class PosixDisk final : public LocalDisk {
   }
 
   std::unique_ptr<RandomReader> open(const std::string& path) const override {
-    Descriptor descriptor = open_at(AT_FDCWD, path, kReadFlags);
+    Descriptor descriptor = open_at(place(), path, kReadFlags);
     if (!descriptor.valid()) fail_reading(path, "cannot open", errno);
     return posix::make_reader(std::move(descriptor), path);
   }
@@ -103,14 +106,14 @@ class PosixDisk final : public LocalDisk {
     const std::vector<std::string> parts = parts_below(folder, relative);
     const std::string path = join_path(folder, relative);
     if (parts.size() == 1) return open(path);
-    const Descriptor holder = open_folder_of(folder, relative, parts);
+    const Descriptor holder = open_folder_of(place(), folder, relative, parts);
     Descriptor descriptor = open_at(holder.get(), parts.back(), kReadFlags);
     if (!descriptor.valid()) fail_reading(path, "cannot open", errno);
     return posix::make_reader(std::move(descriptor), path);
   }
 
   std::unique_ptr<LocalFolder> open_folder(const std::string& path) override {
-    Descriptor descriptor = open_at(AT_FDCWD, path, kFolderFlags);
+    Descriptor descriptor = open_at(place(), path, kFolderFlags);
     if (!descriptor.valid() && (errno == ENOENT || errno == ENOTDIR)) return nullptr;
     if (!descriptor.valid()) posix::fail_writing(path, "cannot open the folder", errno);
     return posix::make_folder_handle(std::move(descriptor), path);
@@ -139,6 +142,11 @@ class PosixDisk final : public LocalDisk {
     range.dest_offset = static_cast<std::uint64_t>(to_bytes);
     return retry([&] { return ::ioctl(to.descriptor(), FICLONERANGE, &range); }) == 0;
   }
+
+ private:
+  int place() const { return place_.valid() ? place_.get() : AT_FDCWD; }
+
+  const Descriptor place_;
 };
 
 }  // namespace
@@ -146,6 +154,10 @@ class PosixDisk final : public LocalDisk {
 LocalDisk& posix_disk() {
   static PosixDisk disk;  // It has no state.
   return disk;
+}
+
+std::unique_ptr<SourceStore> posix_disk_from_here() {
+  return std::make_unique<PosixDisk>(open_at(AT_FDCWD, ".", kPlaceFlags));
 }
 
 }  // namespace shard

@@ -33,7 +33,7 @@ UrlStore::Options url_options(StoreRequest urls, const ReadLimits& limits, const
 }
 
 /// The path of a file that an Error names: `file` is relative to one of the source's paths, or is one's last component.
-std::string path_of(const std::string& file, const std::vector<std::string>& paths) {
+std::string path_of(const std::string& file, const SourceStore& disk, const std::vector<std::string>& paths) {
   if (file.empty() || file.front() == '/' || is_url(file)) return file;
   for (const std::string& path : paths) {
     if (file == path || file == base_name(path)) return path;
@@ -41,7 +41,7 @@ std::string path_of(const std::string& file, const std::vector<std::string>& pat
   }
   for (const std::string& path : paths) {
     const std::string below = join_path(path, file);
-    if (is_url(path) || posix_disk().exists(below)) return below;
+    if (is_url(path) || disk.exists(below)) return below;
   }
   return file;
 }
@@ -74,7 +74,7 @@ auto Checkpoint::named(const Work& work) const {
   try {
     return work();
   } catch (Error& error) {
-    if (const std::string path = path_of(error.file(), paths_); path != error.file()) error.replace_file(path);
+    if (const std::string path = path_of(error.file(), *disk_, paths_); path != error.file()) error.replace_file(path);
     throw;
   }
 }
@@ -83,7 +83,8 @@ Checkpoint::Checkpoint(const SourceRequest& request, const StoreRequest& urls, c
                        const std::stop_token& stop)
     : paths_(request.paths),
       reads_urls_(has_urls(request)),
-      urls_(posix_disk(), url_options(urls, limits, stopped_)),
+      disk_(posix_disk_from_here()),
+      urls_(*disk_, url_options(urls, limits, stopped_)),
       watched_(urls_),
       store_(watched_, [this] { return stopped_ > 0; }),
       limits_(without_urls(limits, request, urls)),

@@ -57,7 +57,8 @@ class Checkpoint {
 
   const std::vector<std::string> paths_;
   const bool reads_urls_;
-  std::atomic<int> stopped_ = 0;  ///< Operations that run, and for which a stop was requested.
+  std::atomic<int> stopped_ = 0;             ///< Operations that run, and for which a stop was requested.
+  const std::unique_ptr<SourceStore> disk_;  ///< Files are opened later, also after the process changed its folder.
   const UrlStore urls_;
   const WatchedStore watched_;
   const StoppableStore store_;

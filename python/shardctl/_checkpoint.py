@@ -25,7 +25,7 @@ from shardctl._memory import (
     note_changes,
     usage,
 )
-
+from shardctl._options import adapters, from_anywhere, is_opaque, named_dtype, plain_dtype, texts
 from shardctl._values import refuse_opaque, value_of_class
 
 if TYPE_CHECKING:
@@ -210,7 +210,7 @@ class Handle:
         of safetensors also take handles."""
         import torch
 
-        tensor = new_tensor(self.shape, self.dtype if dtype is None else _dtype_name(dtype))
+        tensor = new_tensor(self.shape, self.dtype if dtype is None else named_dtype(dtype))
         self.read_into(tensor, cast=True)
         return tensor if device is None else tensor.to(torch.device(device))
 
@@ -293,7 +293,7 @@ class Checkpoint(Mapping[str, Handle]):
     def __init__(self, label: str, arguments: dict[str, Any]) -> None:
         """arguments: those of the native extension's open()."""
         self._native: Optional[_native.Checkpoint] = native().open(**arguments)
-        self._label, self._arguments = label, arguments
+        self._label, self._arguments = label, from_anywhere(arguments)
         self._names: Optional[list[str]] = None
         self._objects: Optional[_Objects] = None
 
@@ -501,17 +501,6 @@ def _checked(handle: Handle, memory: Memory, cast: bool) -> str:
     return memory.dtype
 
 
-def _texts(values: Optional[Mapping[str, Union[int, str]]]) -> list[str]:
-    return [f"{name}={value}" for name, value in (values or {}).items()]
-
-
-def _dtype_name(dtype: Any) -> str:
-    """The name of a dtype given as a text or as torch's or numpy's own."""
-    if dtype is None or isinstance(dtype, str):
-        return dtype or ""
-    return str(getattr(dtype, "__name__", dtype)).removeprefix("torch.")
-
-
 def open(source: Union[PathLike, Sequence[PathLike]], *, format: Optional[str] = None, map: Optional[PathLike] = None,
          set: Optional[Mapping[str, Union[int, str]]] = None, hf_ref: Optional[PathLike] = None,
          layout: Optional[PathLike] = None, dequantize: Any = None,
@@ -548,12 +537,12 @@ def open(source: Union[PathLike, Sequence[PathLike]], *, format: Optional[str] =
         paths=[os.fsencode(path) for path in paths],
         format=format or "",
         map=os.fsencode(map or ""),
-        set=_texts(set),
+        set=texts(set),
         hf_ref=os.fsencode(hf_ref or ""),
         layout=os.fsencode(layout or ""),
-        dequantize=_plain_dtype(dequantize),
-        lora=_adapters(lora),
-        opaque_globals=_is_opaque(unknown_globals),
+        dequantize=plain_dtype(dequantize),
+        lora=adapters(lora),
+        opaque_globals=is_opaque(unknown_globals),
         endpoint_url=endpoint_url or "",
         region=region or "",
         anonymous=bool(anonymous),
@@ -568,28 +557,3 @@ def refuse_options(source: object, options: Mapping[str, Any]) -> None:
     """Raises Usage for options of open() beside a checkpoint that is open."""
     if options and isinstance(source, Checkpoint):
         raise usage("options cannot be given for a checkpoint that is open", found=", ".join(options))
-
-
-def _plain_dtype(dtype: Any) -> str:
-    """The name of a dtype in which weights can be computed. Raises Usage for another one."""
-    name = _dtype_name(dtype)
-    if name not in ("", "bfloat16", "float16", "float32"):
-        raise usage("weights cannot be dequantized to that dtype", "bfloat16, float16 or float32", name)
-    return name
-
-
-def _adapters(lora: Any) -> list[tuple[bytes, float]]:
-    """Paths and weights of adapters. Raises Usage for weights that are not numbers."""
-    if isinstance(lora, (str, bytes, os.PathLike)):
-        lora = (lora,)
-    weights = lora if isinstance(lora, Mapping) else dict.fromkeys(lora or (), 1.0)
-    for path, weight in weights.items():
-        if not math.isfinite(weight):
-            raise usage("the weight of an adapter is not a number", "a finite number", weight, os.fsdecode(path))
-    return [(os.fsencode(path), float(weight)) for path, weight in weights.items()]
-
-
-def _is_opaque(word: str) -> bool:
-    if word not in ("refuse", "opaque"):
-        raise usage("unknown_globals is not one of its words", "'refuse' or 'opaque'", repr(word))
-    return word == "opaque"

@@ -134,6 +134,21 @@ TEST_F(PosixTest, OpenBelowFollowsTheLastLinkAsHuggingFaceCachesNeed) {
   EXPECT_EQ(fs.open_below(temp / "snapshots/main", "model.safetensors")->size(), 7);
 }
 
+TEST_F(PosixTest, RelativePathsStayThoseOfTheFolderAtTheCall) {
+  temp.write("here/ckpt/sub/a.bin", "here");
+  temp.write("there/ckpt/sub/a.bin", "elsewhere");
+  const std::filesystem::path before = std::filesystem::current_path();
+  std::filesystem::current_path(temp / "here");
+  const std::unique_ptr<SourceStore> disk = posix_disk_from_here();
+  std::filesystem::current_path(temp / "there");
+  EXPECT_EQ(disk->status("ckpt/sub/a.bin").bytes, 4);
+  EXPECT_EQ(disk->open("ckpt/sub/a.bin")->size(), 4);
+  EXPECT_EQ(disk->open_below("ckpt", "sub/a.bin")->size(), 4);
+  EXPECT_THAT(disk->list("."), ElementsAre("ckpt"));
+  EXPECT_EQ(disk->status(temp / "there/ckpt/sub/a.bin").bytes, 9);
+  std::filesystem::current_path(before);
+}
+
 TEST_F(PosixTest, CreateDoesNotReplaceAndDoesNotFollowLinks) {
   temp.write("f", "x");
   std::filesystem::create_symlink("target", temp / "link");

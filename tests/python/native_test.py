@@ -105,6 +105,32 @@ class Mapping(Case):
         with self.assertRaisesRegex(ValueError, "closed"):
             pickle.dumps(found)
 
+    def test_it_stays_that_of_the_folder_in_which_it_was_opened(self) -> None:
+        self.addCleanup(os.chdir, os.getcwd())
+        for folder, value in ("here", 1), ("there", 2):
+            (self.folder / folder / "saved").mkdir(parents=True)
+            state = {"w": torch.full((3,), value)}
+            self.saved(state, f"{folder}/x.safetensors")
+            self.saved(state, f"{folder}/saved/model.safetensors")
+            torch.save({**state, "step": value}, self.folder / folder / "x.pt")
+            for name, form in ("dcp", "dcp"), ("x.h5", "hdf5"):
+                shardctl.save({**state, "step": value}, self.folder / folder / name, to=form)
+        for source in "x.safetensors", "x.pt", "dcp", "saved", "./saved/", "../here/x.pt", "x.h5", ["x.safetensors"]:
+            os.chdir(self.folder / "here")
+            with shardctl.open(source) as found:
+                os.chdir(self.folder / "there")
+                self.assertEqual(found["w"].chunks[0].sizes, (3,))
+                self.assertEqual(found.objects.get("step", 1), 1)
+                for each in found["w"], pickle.loads(pickle.dumps(found["w"])):
+                    self.assertEqual(each.numpy().tolist(), [1, 1, 1], source)
+        os.chdir(self.folder / "here")
+        with shardctl.open("x.safetensors") as found:
+            os.chdir("/")
+            os.truncate(self.folder / "here/x.safetensors", 8)
+            with self.assertRaises(shardctl.Corruption) as changed:
+                found["w"].numpy()
+        self.assertEqual(changed.exception.file, "x.safetensors")
+
     def test_a_pickled_handle_is_that_of_its_name(self) -> None:
         with shardctl.open(self.saved({"w": torch.arange(6), "x": torch.zeros(6)})) as found:
             pickled = pickle.dumps(found["w"][1:3])
