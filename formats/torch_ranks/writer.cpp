@@ -363,6 +363,7 @@ Value* unwrap_parameters(Arena& arena, Value& root, const std::vector<bool>& is_
     const std::int64_t wrapped = wrapped_tensor(*leaf.value);
     if (wrapped >= 0 && is_cut[static_cast<std::size_t>(wrapped)]) {
       entry.tensor = static_cast<std::uint32_t>(wrapped);
+      entry.keeps_call = false;
       is_parameter[entry.tensor] = is_any = true;
       if (torch_save::has_attributes(*leaf.value)) lose(leaf.name);
     } else if (leaf.value->kind == ValueKind::kTensor) {

@@ -228,8 +228,16 @@ class Pruner {
 
  private:
   Value* leaf(Value& value, const TreeEntry& entry) {
-    const bool same_number = value.kind == ValueKind::kTensor && value.number == std::int64_t{entry.tensor};
-    return same_number ? &value : make_leaf(arena_, entry);
+    const bool is_call = value.kind == ValueKind::kCall && !value.items().empty();
+    const Value& inner = is_call ? *value.items()[0] : value;
+    const bool keeps_call = is_call && inner.kind == ValueKind::kTensor && entry.tensor != kNoIndex && entry.keeps_call;
+    const bool same_number = inner.kind == ValueKind::kTensor && inner.number == std::int64_t{entry.tensor};
+    if (same_number && is_call == keeps_call) return &value;
+    Value* const made = make_leaf(arena_, entry);
+    if (!keeps_call) return made;
+    Value* const call = copy_of_call(arena_, value);
+    call->items()[0] = made;
+    return call;
   }
 
   Value* prune_at(const PathPart& part, Value& value) {

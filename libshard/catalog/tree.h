@@ -49,6 +49,7 @@ struct TreeEntry {
   Path path;                        ///< Compact or full.
   std::uint32_t tensor = kNoIndex;  ///< The number for its kTensor value; kNoIndex for an object.
   Value* object = nullptr;          ///< Set if `tensor` is kNoIndex.
+  bool keeps_call = true;           ///< A call around the tensor, which makes it a Parameter, stays around it.
 };
 
 /// The tree under `root` reduced to the leaves in `entries`, which are found by name and path. kTensor values receive

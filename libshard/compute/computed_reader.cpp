@@ -281,6 +281,9 @@ void ComputedReader::add_tensor(const Formula& formula, const std::string& name,
   builder.begin(name, namesake != nullptr ? namesake->path : Path(), formula.dtype,
                 catalog_.arena->dims(formula.shape));
   const ComputedParts parts = parts_of(formula, inner, like);
+  // The Python object of the same name in the tree, see take_tree.
+  const StoredTensor* const object =
+      namesake != nullptr && namesake->chunk_count > 0 ? &inner.stored_of(*namesake) : nullptr;
   for (const ComputedPart& part : parts.parts) {
     StoredTensor stored;
     stored.shape = catalog_.arena->dims(part.sizes);
@@ -289,6 +292,8 @@ void ComputedReader::add_tensor(const Formula& formula, const std::string& name,
     stored.storage = storage;
     stored.rank = part.rank;
     stored.dtype = formula.dtype;
+    stored.requires_grad = object != nullptr && object->requires_grad;
+    stored.has_attributes = object != nullptr && object->has_attributes;
     builder.add_chunk(builder.add_stored(stored), part.offsets, part.sizes, strides, part.first);
   }
   Tensor& tensor = builder.tensor();

@@ -215,6 +215,17 @@ TEST_F(TreeTest, KeepsTheClassAndStateOfAChangedMapping) {
   EXPECT_EQ(print(*root), "OrderedDict{a: t0, b: t1}");
 }
 
+TEST_F(TreeTest, KeepsTheCallAroundARenumberedTensorUnlessTold) {
+  Value* const function = make_global(arena_, "torch._utils", "_rebuild_parameter");
+  Value* const parameter = make_call(arena_, function, items_of({tensor(1), make_bool(arena_, true)}));
+  Value* root = dict({text("a"), tensor(0), text("b"), parameter});
+  TreeEntry entry{"b", {}, 0, nullptr};
+  EXPECT_EQ(print(*prune_tree(arena_, *root, std::span(&entry, 1))), "{b: _rebuild_parameter{t0, True}}");
+  entry.keeps_call = false;
+  EXPECT_EQ(print(*prune_tree(arena_, *root, std::span(&entry, 1))), "{b: t0}");
+  EXPECT_EQ(print(*root), "{a: t0, b: _rebuild_parameter{t1, True}}");
+}
+
 TEST_F(TreeTest, DropsContainersThatLostEverything) {
   Value* root = dict({text("a"), tensor(0), text("m"), dict({text("x"), tensor(1)})});
   EXPECT_EQ(print(*prune_tree(arena_, *root, entries(*root, {"a"}))), "{a: t0}");

@@ -87,6 +87,32 @@ class Torch(LiveTest):
         self.assertEqual((list(found), list(found["model"]), found["pair"]), (["model", "pair", "step"], ["z", "a"], (1, [2, {}])))
         self.assertEqual(found["model"]["z"].data_ptr(), found["model"]["a"].data_ptr())
 
+    def test_parameters_stay_parameters(self):
+        def state_of(value: float) -> dict:
+            state = {"param": torch.nn.Parameter(torch.full((3,), value)), "more": torch.zeros(2),
+                     "frozen": torch.nn.Parameter(torch.full((3,), value), requires_grad=False),
+                     "grad": torch.full((3,), value).requires_grad_(), "tensor": torch.full((3,), value)}
+            state["param"].partition_dim = 1
+            return state
+
+        for name, value in ("one.pt", 1.0), ("three.pt", 3.0):
+            torch.save(state_of(value), self.dir / name)
+        for verb, value, *words in (("convert", 1.0, "one.pt", "--exclude", "more"), ("average", 2.0, "one.pt", "three.pt"),
+                                    ("average", 1.5, "one.pt", "three.pt", "--exclude", "more", "--weights", "0.75,0.25")):
+            paths = [self.dir / word if word.endswith(".pt") else word for word in words]
+            shardctl(verb, *paths, "-o", self.dir / "out.pt", "--force")
+            found = torch.load(self.dir / "out.pt", weights_only=False)
+            wanted = state_of(value)
+            if "more" in words:
+                del wanted["more"]
+            strides_of(self, found, wanted)
+            self.assertEqual(found["param"].partition_dim, 1)
+        torch.save(state_of(1.0), self.dir / "in.pt")
+        shardctl("convert", self.dir / "in.pt", "-o", self.dir / "ints.pt", "--cast", "param=int8", "--cast", "grad=int32")
+        found = torch.load(self.dir / "ints.pt", weights_only=False)
+        self.assertEqual([(found[name].dtype, found[name].requires_grad) for name in ("param", "grad", "frozen")],
+                         [(torch.int8, False), (torch.int32, False), (torch.float32, False)])
+
     def test_aliases_stay_aliases(self):
         found = self.gather(state())["model"]
         self.assertEqual(found["embed"].data_ptr(), found["head"].data_ptr())

@@ -105,7 +105,7 @@ std::string other_files(const Session& session, const OpenSource& source, const 
 std::vector<std::string> names_beside(const Session& session, const OpenSource& source,
                                       const std::set<std::string>& read) {
   const SourceStore& store = own_store(session);
-  if (source.paths.size() != 1 || !store.is_folder(source.paths.front())) return {};
+  if (source.paths.empty() || !store.is_folder(source.paths.front())) return {};
   if (!holds_files_of(store, source.paths.front(), source.catalog()))
     return {};  // This is the folder of a run, and the checkpoint is in a folder inside it.
   std::set<std::string_view> parts;

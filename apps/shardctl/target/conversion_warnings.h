@@ -22,7 +22,7 @@ std::vector<std::string> loss_warnings(const Session& session, const SelectionOp
 /// The visible entries of the source's folder that neither are in `read`, paths relative to that folder, nor contain
 /// one of these files. Sorted. Skips indexes and other files that only describe the checkpoint, and files without a
 /// byte, which torch writes for ranks without data. Empty if the source is not a folder, or is a folder above the
-/// checkpoint's.
+/// checkpoint's. Of several folders (average), those of the first.
 std::vector<std::string> names_beside(const Session& session, const OpenSource& source,
                                       const std::set<std::string>& read);
 

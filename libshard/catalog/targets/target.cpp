@@ -296,16 +296,25 @@ bool has_parted_aliases(const TargetDraft& draft) {
   });
 }
 
+/// Whether a tensor requires gradients in the source and not here.
+bool lost_gradients(const TargetDraft& draft, const Tensor& tensor) {
+  const Tensor& from = draft.source.tensors[tensor.source];
+  if (tensor.chunk_count == 0 || from.chunk_count == 0) return false;
+  return draft.source.stored_of(from).requires_grad && !draft.target.stored_of(tensor).requires_grad;
+}
+
 Value* make_root(TargetDraft& draft, bool aliases_apart) {
   const Catalog &source = draft.source, &target = draft.target;
   const Selection& selection = draft.selection;
   const bool is_complete = selection.tensors.size() == source.tensors.size() &&
                            selection.objects.size() == source.objects.size() && !selection.renamed;
-  if (source.root != nullptr && is_complete && !aliases_apart && !has_parted_aliases(draft)) return source.root;
+  const auto lost = [&](const Tensor& tensor) { return lost_gradients(draft, tensor); };
+  const bool is_same = is_complete && !aliases_apart && !has_parted_aliases(draft);
+  if (source.root != nullptr && is_same && std::ranges::none_of(target.tensors, lost)) return source.root;
   std::vector<TreeEntry> entries;
   entries.reserve(target.tensors.size() + target.objects.size());
   for (const Tensor& tensor : target.tensors) {
-    entries.push_back({tensor.name, tensor.path, static_cast<std::uint32_t>(entries.size()), nullptr});
+    entries.push_back({tensor.name, tensor.path, static_cast<std::uint32_t>(entries.size()), nullptr, !lost(tensor)});
   }
   for (const Object& object : target.objects) entries.push_back({object.name, object.path, kNoIndex, object.value});
   const bool is_pruned = source.root != nullptr && !selection.renamed;

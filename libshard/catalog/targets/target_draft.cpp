@@ -171,7 +171,9 @@ StoredTensor TargetDraft::make_stored(std::size_t selected, Dims shape) const {
   stored.shape = shape;
   stored.dtype = selection.tensors[selected].dtype;
   const Tensor& tensor = source_tensor(selected);
-  if (tensor.chunk_count > 0) stored.requires_grad = source.stored_of(tensor).requires_grad;
+  // torch loads no tensor of another dtype that requires gradients.
+  const bool may_require_grad = is_float(stored.dtype) || is_complex(stored.dtype);
+  if (tensor.chunk_count > 0) stored.requires_grad = may_require_grad && source.stored_of(tensor).requires_grad;
   return stored;
 }
 
