@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import os
 import pickle
+import re
 import warnings
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping
@@ -307,9 +308,13 @@ def _of_tensor(name: str, tensor: Any) -> HeldTensor:
 
 
 def check_plain(name: str, tensor: Any, is_known: bool = True) -> None:
-    """Raises Usage unless the tensor's class is known, and its elements are in its memory."""
+    """Raises Usage unless the tensor's class is known, and its elements are in its memory. Raises Unsupported for a dtype
+    that no format stores: torch's integers of 1 to 7 bits."""
     import torch
 
+    if re.fullmatch("u?int[1-7]", found := dtype_name(tensor)):
+        raise unsupported(f"cannot save '{name}': no format stores its dtype {found}", "save its bytes: tensor.view(torch.uint8)",
+                          tensor=name)
     if not is_known or is_wrapper(tensor) or tensor.is_quantized or not is_held(tensor):
         is_lazy = torch.nn.parameter.is_lazy(tensor)
         raise usage(f"cannot save '{name}'", "a dense tensor with elements", f"{type(tensor).__name__} on {tensor.device}",

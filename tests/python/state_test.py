@@ -476,6 +476,12 @@ class Save(Case):
             self.assertEqual(refused.exception.tensor, "wrong.1" if isinstance(value, list) else "wrong")
         with self.assertRaisesRegex(shardctl.Usage, "'bias' .* found UninitializedParameter on cpu.*\nhint: run its module once"):
             shardctl.save({"bias": torch.nn.LazyLinear(2).bias}, path)
+        packed = torch.empty(2, dtype=torch.uint4)
+        with self.assertRaisesRegex(shardctl.Unsupported, "cannot save 'm.w': .* its dtype uint4.*\nhint: save its bytes") as refused:
+            shardctl.save({"m": {"w": packed}}, self.folder / "x.pt")
+        self.assertEqual(refused.exception.tensor, "m.w")
+        shardctl.save({"m": {"w": packed.view(torch.uint8)}}, self.folder / "bytes.pt")
+        (self.folder / "bytes.pt").unlink()
         with self.assertRaises(shardctl.Unsupported) as unknown:
             shardctl.save({"deep": {"wrong": self}}, self.folder / "x.pt")
         self.assertEqual((unknown.exception.tensor, unknown.exception.found), ("deep.wrong", "__main__.Save"))
