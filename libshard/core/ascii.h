@@ -25,4 +25,9 @@ inline std::string lower_case(std::string text) {
   return text;
 }
 
+inline std::string upper_case(std::string text) {
+  std::ranges::transform(text, text.begin(), to_upper);
+  return text;
+}
+
 }  // namespace shard

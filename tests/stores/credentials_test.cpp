@@ -116,6 +116,22 @@ TEST(Profiles, AreReadAsPythonReadsThem) {
   EXPECT_EQ(profiles["my own"]["role_arn"], "arn:aws:x");
 }
 
+TEST(Profiles, ServicesHaveSettingsOfTheirOwn) {
+  Profiles profiles;
+  add_profiles(
+      "[profile a]\nservices = local\ns3 =\n  addressing_style = path\nregion = x\n"
+      "[services local]\ns3 = \n  endpoint_url = http://s3\n  Other=1\nsts =\n\tendpoint_url = http://sts\n"
+      "[services \"my own\"]\ns3 =\n endpoint_url = http://own\n",
+      true, profiles);
+  EXPECT_EQ(profiles["a"]["services"], "local");
+  EXPECT_EQ(profiles["a"]["s3.addressing_style"], "path");
+  EXPECT_EQ(profiles["a"]["region"], "x");
+  EXPECT_EQ(profiles["[services local]"]["s3.endpoint_url"], "http://s3");
+  EXPECT_EQ(profiles["[services local]"]["s3.other"], "1");
+  EXPECT_EQ(profiles["[services local]"]["sts.endpoint_url"], "http://sts");
+  EXPECT_EQ(profiles["[services my own]"]["s3.endpoint_url"], "http://own");
+}
+
 TEST(Regions, OfChinaAndTheSovereignCloudHaveTheirOwnDomains) {
   EXPECT_EQ(amazon_domain("us-gov-west-1"), "amazonaws.com");
   EXPECT_EQ(amazon_domain("cn-north-1"), "amazonaws.com.cn");

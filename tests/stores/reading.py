@@ -199,6 +199,8 @@ def check_credentials(tool, served):
     tool.expect(0, *gs, CLOUDSDK_AUTH_ACCESS_TOKEN=server.GOOGLE_TOKEN)
     tool.expect(0, *gs, GCE_METADATA_HOST=served.address)
     tool.expect(3, *gs, GCE_METADATA_HOST="127.0.0.1:1", holds="GOOGLE_OAUTH_ACCESS_TOKEN")
+    tool.expect(3, *gs, GCE_METADATA_HOST="127.0.0.1:1", GOOGLE_APPLICATION_CREDENTIALS="key.json",
+                holds=("the file of GOOGLE_APPLICATION_CREDENTIALS is not read", "print-access-token"))
 
 
 def check_renewal(tool, served):
@@ -240,6 +242,9 @@ def check_profiles(tool, served):
                                    f"[profile machine]\n{role}\ncredential_source = Ec2InstanceMetadata\n"
                                    f"[profile other]\n{role}\ncredential_source = Mars\n"
                                    f"[profile here]\ncredential_process = true\nendpoint_url = {served.url}\n"
+                                   "[profile services]\nservices = local\nendpoint_url = http://127.0.0.1:9\n"
+                                   f"[services local]\nsts =\n  endpoint_url = http://127.0.0.1:9\ns3 =\n  endpoint_url = {served.url}\n"
+                                   "[profile no-services]\nservices = none\n"
                                    f"[profile web]\n{role}\nweb_identity_token_file = {tool.work}/web-token\n")
     for profile in ("process", "role", "web", "own"):
         tool.expect(0, "inspect", url, AWS_PROFILE=profile, **none)
@@ -248,6 +253,8 @@ def check_profiles(tool, served):
     tool.expect(3, "inspect", url, AWS_PROFILE="machine", holds=("cannot assume the role", "Ec2InstanceMetadata has no credentials"), **none)
     tool.expect(2, "inspect", url, AWS_PROFILE="other", holds="credential_source 'Mars' is unknown", **none)
     tool.expect(0, "inspect", url, AWS_PROFILE="here", AWS_ENDPOINT_URL=None)  # Keys of the environment, the profile's address.
+    tool.expect(0, "inspect", url, AWS_PROFILE="services", AWS_ENDPOINT_URL=None)
+    tool.expect(2, "inspect", url, AWS_PROFILE="no-services", AWS_ENDPOINT_URL=None, holds="there is no section [services none]")
     shutil.move(folder, tool.work / "aws")
     tool.expect(2, "inspect", url, AWS_PROFILE="work", holds="there is no profile 'work'", **none)
     tool.expect(0, "inspect", url, AWS_PROFILE="role", AWS_CONFIG_FILE="aws/config", AWS_SHARED_CREDENTIALS_FILE="aws/credentials", **none)

@@ -162,12 +162,9 @@ class S3Bucket final : public Bucket {
  public:
   S3Bucket(Transport& transport, const StoreRequest& request, const Environment& environment, const std::string& bucket)
       : Bucket(transport, request, environment, "s3", bucket) {
-    for (const char* const name : {"AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL"}) {
-      const std::string address = environment(name);
-      if (!has_endpoint() && !address.empty()) set_endpoint(service_of(address, name));
+    if (!has_endpoint()) {
+      if (const std::optional<Service> stated = chain().endpoint("s3")) set_endpoint(*stated);
     }
-    const std::string of_profile = has_endpoint() ? std::string() : chain().profile_setting("endpoint_url");
-    if (!of_profile.empty()) set_endpoint(service_of(of_profile, "endpoint_url of the profile"));
     if (!has_endpoint() && bucket.ends_with("--x-s3")) {
       throw Error(ErrorCode::kUnsupported, "cannot use directory buckets (S3 Express One Zone)")
           .in_file(root())
@@ -208,6 +205,7 @@ class GoogleBucket final : public Bucket {
     for (const char* const name : {"GOOGLE_OAUTH_ACCESS_TOKEN", "CLOUDSDK_AUTH_ACCESS_TOKEN"}) {
       if (token_.empty()) token_ = environment(name);
     }
+    has_key_file_ = !environment("GOOGLE_APPLICATION_CREDENTIALS").empty();
     const std::string host = environment("GCE_METADATA_HOST");
     metadata_ = host.empty() ? kGoogleMetadata : "http://" + host;
   }
@@ -265,14 +263,18 @@ class GoogleBucket final : public Bucket {
     limits.stall = std::chrono::milliseconds(2000);
     const HttpAnswer answer = transport().send_once(request, limits);
     if (answer.is_ok() && parse_token(answer.body, token_, expires_)) return;
-    throw Error(ErrorCode::kNotFound, "cannot find credentials for the object store")
-        .in_file(root())
-        .because("the environment has none, and this is not a machine of Google Cloud")
-        .hint("set GOOGLE_OAUTH_ACCESS_TOKEN, or GS_ACCESS_KEY_ID and GS_SECRET_ACCESS_KEY")
-        .suggest(Remedy::kAnonymous);
+    Error error(ErrorCode::kNotFound, "cannot find credentials for the object store");
+    error.in_file(root()).suggest(Remedy::kAnonymous);
+    if (has_key_file_) {
+      throw error.because("the file of GOOGLE_APPLICATION_CREDENTIALS is not read, only tokens and keys")
+          .hint("run: export GOOGLE_OAUTH_ACCESS_TOKEN=$(gcloud auth application-default print-access-token)");
+    }
+    throw error.because("the environment has none, and this is not a machine of Google Cloud")
+        .hint("set GOOGLE_OAUTH_ACCESS_TOKEN, or GS_ACCESS_KEY_ID and GS_SECRET_ACCESS_KEY");
   }
 
   Credentials keys_;
+  bool has_key_file_ = false;
   std::string metadata_;
   std::mutex mutex_;
   std::string token_;

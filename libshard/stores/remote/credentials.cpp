@@ -106,9 +106,30 @@ std::string_view amazon_domain(std::string_view region) {
   return "amazonaws.com";
 }
 
+namespace {
+
+/// A name without quotes around it.
+std::string_view unquoted(std::string_view name) {
+  const bool is_quoted = name.size() > 1 && name.front() == '"' && name.back() == '"';
+  return is_quoted ? name.substr(1, name.size() - 2) : name;
+}
+
+std::string services_section(std::string_view name) { return fmt::format("[services {}]", name); }
+
+/// The name in Profiles of the section with this text between its brackets; nothing for a section of another kind.
+std::optional<std::string> section_name(std::string_view text, bool is_config) {
+  constexpr std::string_view kProfile = "profile ", kServices = "services ";
+  if (text.starts_with(kProfile)) return std::string(unquoted(trimmed(text.substr(kProfile.size()))));
+  if (!is_config || text == "default") return std::string(text);
+  if (text.starts_with(kServices)) return services_section(unquoted(trimmed(text.substr(kServices.size()))));
+  return std::nullopt;
+}
+
+}  // namespace
+
 void add_profiles(std::string_view text, bool is_config, Profiles& profiles) {
-  constexpr std::string_view kPrefix = "profile ";
   std::map<std::string, std::string>* section = nullptr;
+  std::string above;  // The key of nested settings, with a dot at its end; empty: they belong to a value.
   while (!text.empty()) {
     const std::size_t end = std::min(text.find('\n'), text.size());
     const std::string_view line = text.substr(0, end);
@@ -116,20 +137,18 @@ void add_profiles(std::string_view text, bool is_config, Profiles& profiles) {
     const std::string_view content = trimmed(line);
     if (content.empty() || content.front() == '#' || content.front() == ';') continue;
     if (content.front() == '[' && content.back() == ']') {
-      std::string_view name = trimmed(content.substr(1, content.size() - 2));
-      const bool has_prefix = name.starts_with(kPrefix);
-      const bool is_profile = !is_config || has_prefix || name == "default";
-      if (has_prefix) name = trimmed(name.substr(kPrefix.size()));
-      if (has_prefix && name.size() > 1 && name.front() == '"' && name.back() == '"')
-        name = name.substr(1, name.size() - 2);
-      section = is_profile ? &profiles[std::string(name)] : nullptr;
+      const auto name = section_name(trimmed(content.substr(1, content.size() - 2)), is_config);
+      section = name ? &profiles[*name] : nullptr;
+      above.clear();
       continue;
     }
     const std::size_t equals = line.find_first_of("=:");
     const bool is_nested = line.front() == ' ' || line.front() == '\t';
-    if (section == nullptr || is_nested || equals == std::string_view::npos) continue;
-    section->insert_or_assign(lower_case(std::string(trimmed(line.substr(0, equals)))),
-                              std::string(trimmed(line.substr(equals + 1))));
+    if (section == nullptr || (is_nested && above.empty()) || equals == std::string_view::npos) continue;
+    const std::string key = lower_case(std::string(trimmed(line.substr(0, equals))));
+    const std::string_view value = trimmed(line.substr(equals + 1));
+    section->insert_or_assign(is_nested ? above + key : key, std::string(value));
+    if (!is_nested) above = value.empty() ? key + "." : std::string();
   }
 }
 
@@ -199,9 +218,26 @@ std::string CredentialsChain::own_region() {
   return setting_of_profile("region");
 }
 
-std::string CredentialsChain::profile_setting(const std::string& key) {
+std::optional<Service> CredentialsChain::endpoint(const std::string& service) {
   const std::scoped_lock lock(mutex_);
-  return setting_of_profile(key);
+  return own_endpoint(service);
+}
+
+std::optional<Service> CredentialsChain::own_endpoint(const std::string& service) {
+  for (const std::string& name : {"AWS_ENDPOINT_URL_" + upper_case(service), std::string("AWS_ENDPOINT_URL")}) {
+    if (const std::string address = variable(name); !address.empty()) return service_of(address, name);
+  }
+  if (const std::string services = setting_of_profile("services"); !services.empty()) {
+    const auto section = profiles().find(services_section(services));
+    if (section == profiles().end()) {
+      throw bad_setting(fmt::format("there is no section {} in the config file of AWS", services_section(services)))
+          .because(fmt::format("the profile '{}' names it", profile_name()));
+    }
+    if (const std::string address = setting_of(section->second, service + ".endpoint_url"); !address.empty())
+      return service_of(address, "endpoint_url of " + services_section(services));
+  }
+  const std::string address = setting_of_profile("endpoint_url");
+  return address.empty() ? std::nullopt : std::optional(service_of(address, "endpoint_url of the profile"));
 }
 
 std::string CredentialsChain::setting_of_profile(const std::string& key) {
@@ -256,11 +292,7 @@ std::optional<Credentials> CredentialsChain::from_environment() const {
 }
 
 Service CredentialsChain::token_service() {
-  for (const char* const name : {"AWS_ENDPOINT_URL_STS", "AWS_ENDPOINT_URL"}) {
-    if (const std::string address = variable(name); !address.empty()) return service_of(address, name);
-  }
-  if (const std::string address = setting_of_profile("endpoint_url"); !address.empty())
-    return service_of(address, "endpoint_url of the profile");
+  if (const std::optional<Service> stated = own_endpoint("sts")) return *stated;
   const std::string region = own_region();
   return {region.empty() ? "https://sts.amazonaws.com"
                          : fmt::format("https://sts.{}.{}", region, amazon_domain(region))};

@@ -18,10 +18,11 @@ namespace shard::stores {
 /// The domain of the services in a region: China and the European Sovereign Cloud have their own.
 std::string_view amazon_domain(std::string_view region);
 
-/// The settings of each profile, by name.
+/// The settings of each profile, by name. Those of a section "[services NAME]" have that whole text as their name.
 using Profiles = std::map<std::string, std::map<std::string, std::string>>;
 /// Adds the sections of a file of profiles: "[name]", and in a config file "[profile name]", whose name may have
-/// quotes. Keys have any case. Other sections and lines that are not "key = value" or "key: value" are ignored.
+/// quotes, and "[services NAME]". Keys have any case. Indented settings below "s3 =" have keys such as
+/// "s3.endpoint_url". Other sections and lines that are not "key = value" or "key: value" are ignored.
 void add_profiles(std::string_view text, bool is_config, Profiles& profiles);
 
 /// Reads a document of AccessKeyId, SecretAccessKey, Token or SessionToken, and Expiration. Nothing if one is missing.
@@ -46,8 +47,9 @@ class CredentialsChain {
   bool renew();
   /// The region of the environment or the profile; empty if there is none.
   std::string region();
-  /// A setting of the profile, such as "endpoint_url"; empty if it is missing.
-  std::string profile_setting(const std::string& key);
+  /// The address of a service ("s3", "sts") in the environment or the profile: for this service or for all. Nothing if
+  /// there is none. \throws Error kInvalidArgument  the profile names services that the file lacks; see service_of
+  std::optional<Service> endpoint(const std::string& service);
 
  private:
   std::optional<Credentials> find();
@@ -62,7 +64,9 @@ class CredentialsChain {
   HttpRequest token_request();
   /// The same as region. \pre the mutex is locked
   std::string own_region();
-  /// The same as profile_setting. \pre the mutex is locked
+  /// The same as endpoint. \pre the mutex is locked
+  std::optional<Service> own_endpoint(const std::string& service);
+  /// A setting of the profile, such as "region"; empty if it is missing. \pre the mutex is locked
   std::string setting_of_profile(const std::string& key);
   std::string variable(const std::string& name) const { return environment_(name); }
   const Profiles& profiles();
