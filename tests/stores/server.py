@@ -191,7 +191,7 @@ class Handler(S3, http.server.BaseHTTPRequestHandler):
         if is_web and os.path.isdir(path):
             if " " in path:  # Caddy's redirect, whose address has the space.
                 return self.reply(308, headers=[("Location", urllib.parse.unquote(self.path) + "/")])
-            return self.fail(403)
+            return self.fail(405 if path.endswith(".ckpt") else 403)  # 405: servers of WebDAV.
         if not os.path.isfile(path):
             return self.fail(404)
         size, etag, modified = os.path.getsize(path), etag_of(path), os.stat(path).st_mtime

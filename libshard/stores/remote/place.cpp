@@ -345,7 +345,8 @@ std::optional<Place::Probed> Place::probe(const std::string& key, std::optional<
       probed.head.resize(static_cast<std::size_t>(probed.object.head_bytes));
       return probed;
     }
-    if (answer.status == 401 || answer.status == 403) {
+    // Servers of WebDAV answer 405 about folders.
+    if (answer.status == 401 || answer.status == 403 || answer.status == 405) {
       if (!refused) refused = failed(answer, url);
       return std::nullopt;
     }

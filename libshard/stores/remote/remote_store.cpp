@@ -30,6 +30,9 @@ constexpr std::array<std::string_view, 5> kMarkers{".metadata", "model.safetenso
                                                    "pytorch_model.bin.index.json", "model.safetensors",
                                                    "pytorch_model.bin"};
 
+/// Suffixes of names that are not tried as folders there. Others may be folders, such as Lightning's "last.ckpt".
+constexpr std::array<std::string_view, 6> kFileSuffixes{".json", ".safetensors", ".bin", ".pt", ".pth", ".h5"};
+
 struct StoredFile {
   Place& place;
   Object object;
@@ -233,7 +236,8 @@ class PlaceFiles {
     if (absent_.contains(key) || is_below_file(key)) return {};
     std::optional<Error> refused;
     if (StoredPtr file = probe_file(key, refused)) return {FileKind::kFile, file};
-    const bool may_be_folder = !looks_like_file(key) && !is_in_web_folder(key);
+    const bool has_suffix = std::ranges::any_of(kFileSuffixes, [&](auto suffix) { return key.ends_with(suffix); });
+    const bool may_be_folder = !has_suffix && !is_in_web_folder(key);
     if (may_be_folder && find_markers(key, refused)) return {FileKind::kFolder};
     if (!refused) refused = no_list_;
     if (refused && is_expected(key)) throw *refused;
