@@ -60,6 +60,9 @@ def check_web_and_hub(tool, served, folder):
     expect_same(tool, f"{web}/model.safetensors", folder / "web" / "model.safetensors")
     shutil.copytree(folder / "web" / "parts", folder / "web" / "with a space")
     expect_same(tool, f"{web}/with%20a%20space", folder / "web" / "parts")
+    shutil.copytree(folder / "web" / "ckpt", folder / "web" / "step=1.ckpt")
+    expect_same(tool, f"{web}/step=1.ckpt/", folder / "web" / "ckpt")
+    tool.expect(3, "inspect", f"{web}/absent.ckpt", holds="no such file or folder")
     (folder / "web" / "packed.gz").write_bytes(gzip.compress(b"x"))
     tool.expect(8, "inspect", f"{web}/packed.gz", holds="download the file and unpack it")
     for url in ("hf://org/model", "hf://org/model@v1", f"hf://org/model@{server.COMMIT}", "hf://old/model",
@@ -296,11 +299,13 @@ def check_proxies(tool, served):
     assert served.log[0] == "PUT /latest/api/token" and served.log[-1].startswith("GET http://store.invalid"), served.log
     served.reset(server.Fault("GET .*/resolve/", "redirect", times=10**6, value="http://169.254.169.254/x"))
     tool.expect(3, "inspect", "hf://org/model", holds="from a public into a private network", **far)
+    served.reset(server.Fault("GET http", "407", times=10**6))
+    tool.expect(3, "inspect", "hf://org/model", holds=("HTTP 407", "the proxy needs a valid user and password"), **far)
     near = {"https_proxy": served.url, "AWS_ENDPOINT_URL": None, "HF_ENDPOINT": None, "AWS_REGION": "eu-west-1"}
     for url, host in (("s3://bucket/ckpt", "bucket.s3.eu-west-1.amazonaws.com"), ("gs://bucket/ckpt", "storage.googleapis.com"),
                       ("hf://org/model", "huggingface.co")):
         served.reset()
-        tool.expect(3, "inspect", url, GOOGLE_OAUTH_ACCESS_TOKEN="t", holds="cannot reach the server", **near)
+        tool.expect(3, "inspect", url, GOOGLE_OAUTH_ACCESS_TOKEN="t", holds=("cannot reach the server", "the proxy refuses"), **near)
         assert set(served.log) == {f"CONNECT {host}:443"}, served.log
 
 

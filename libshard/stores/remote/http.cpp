@@ -82,6 +82,17 @@ void explain(CURLcode code, const char* detail, const Certificates& certificates
   answer.hint = "set AWS_CA_BUNDLE to a file with the certificate of the server's authority";
 }
 
+/// A hint for a request that the proxy refused, with the status of its answer; empty if none did.
+std::string proxy_hint(CURL* easy, long status) {
+  constexpr long kUnauthorized = 401, kNeedsPassword = 407;
+  long connect_status = 0;  // The proxy's answer if it should connect to a server of https://.
+  curl_easy_getinfo(easy, CURLINFO_HTTP_CONNECTCODE, &connect_status);
+  if (status == kNeedsPassword || connect_status == kNeedsPassword || connect_status == kUnauthorized)
+    return "the proxy needs a valid user and password: its variable may be http://USER:PASSWORD@HOST:PORT";
+  if (connect_status >= 300) return "the proxy refuses this server; name it in no_proxy to reach it without the proxy";
+  return {};
+}
+
 }  // namespace
 
 std::string_view authority_of(std::string_view origin) { return origin.substr(origin.find("://") + 3); }
@@ -140,6 +151,7 @@ class Transport::Connection {
     } else {
       answer.may_pass = shard::stores::may_pass(answer.status);
     }
+    if (answer.hint.empty()) answer.hint = proxy_hint(easy_, answer.status);
     return answer;
   }
 
