@@ -69,12 +69,15 @@ bool is_or_lies_in(const LocalDisk& fs, const std::string& folder, const FileSta
   return holds(folders_up(fs, folder), wanted);
 }
 
-/// Whether a folder inside the folder `name` is one of `wanted`. Skips folders that cannot be opened or listed.
-bool has_folder_of(LocalFolder& parent, const std::string& name, std::span<const FileStatus> wanted) try {
+/// Whether `is_wanted` returns true for an entry inside the folder `name`, which it receives with its folder and
+/// status. Skips folders that cannot be opened or listed.
+template <class IsWanted>
+bool any_inside(LocalFolder& parent, const std::string& name, const IsWanted& is_wanted) try {
   const std::unique_ptr<LocalFolder> folder = parent.open_folder(name);
   return std::ranges::any_of(folder->list(), [&](const std::string& entry) {
     const FileStatus status = folder->status_of(entry);
-    return status.kind == FileKind::kFolder && (holds(wanted, status) || has_folder_of(*folder, entry, wanted));
+    return is_wanted(*folder, entry, status) ||
+           (status.kind == FileKind::kFolder && any_inside(*folder, entry, is_wanted));
   });
 } catch (const Error&) {
   return false;
@@ -164,8 +167,29 @@ void check_mounts(LocalDisk& disk, LocalFolder& parent, const Destination& to,
     const std::string folder = disk.is_folder(whole) ? whole : parent_path(whole);
     if (known.insert(folder).second) std::ranges::copy(folders_up(disk, folder), std::back_inserter(above));
   }
-  if (above.empty() || !has_folder_of(parent, to.name, above)) return;
-  fail_overlap(to, fmt::format("{}", fmt::join(sources, " ")), "contains the source");
+  std::string mounted;
+  bool has_source = false;
+  any_inside(parent, to.name, [&](LocalFolder& folder, const std::string& entry, const FileStatus& status) {
+    has_source = status.kind == FileKind::kFolder && holds(above, status);
+    if (mounted.empty() && folder.is_mount_point(entry)) mounted = join_path(folder.path(), entry);
+    return has_source;
+  });
+  if (has_source) fail_overlap(to, fmt::format("{}", fmt::join(sources, " ")), "contains the source");
+  if (mounted.empty()) return;
+  throw Error(ErrorCode::kExists, "cannot write: the destination contains a mount point")
+      .in_file(to.path)
+      .because(fmt::format("the files that are mounted at {} would be removed", mounted))
+      .hint("unmount it, or choose another destination");
+}
+
+void check_no_mount_point(const LocalFolder& parent, const Destination& to) {
+  if (!parent.is_mount_point(to.name)) return;
+  throw Error(ErrorCode::kExists, "cannot write: the destination is a mount point")
+      .in_file(to.path)
+      .because("mount points cannot be replaced")
+      .hint(parent.status_of(to.name).kind == FileKind::kFolder
+                ? fmt::format("write to a new name inside it: {}", join_path(to.path, "NAME"))
+                : "write to a different name");
 }
 
 void check_replaceable(const LocalDisk& fs, const Destination& to) {

@@ -28,8 +28,10 @@ class LocalFolder {
   virtual FileStatus status() const = 0;                            ///< The status of the folder itself.
   virtual bool is_private() const = 0;                              ///< Whether only this process's user may enter it.
   virtual FileStatus status_of(const std::string& name) const = 0;  ///< A link is kOther. A missing entry is kAbsent.
-  virtual std::vector<std::string> list() const = 0;                ///< Sorted bytewise, without "." and "..".
-  virtual std::int64_t free_bytes() const = 0;                      ///< INT64_MAX if unknown.
+  /// Whether something is mounted on an entry, which can then be neither renamed nor removed. False if unknown.
+  virtual bool is_mount_point(const std::string& /*name*/) const { return false; }
+  virtual std::vector<std::string> list() const = 0;  ///< Sorted bytewise, without "." and "..".
+  virtual std::int64_t free_bytes() const = 0;        ///< INT64_MAX if unknown.
 
   virtual std::unique_ptr<FileWriter> create(const std::string& name) = 0;  ///< Creates a file. Its name must be new.
   /// Opens an existing file, which a different rank created, for writing.

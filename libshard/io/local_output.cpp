@@ -526,6 +526,7 @@ class LocalStore final : public OutputStore {
     const FileStatus entry = parent_->status_of(to_.name);
     for (const std::string& source : sources) check_overlap(disk, to_, source);
     check_replaceable(disk, to_);
+    if (entry.kind != FileKind::kAbsent) check_no_mount_point(*parent_, to_);
     if (!options_.force) check_absent(entry, to_);
     if (entry.kind == FileKind::kFolder) check_mounts(disk, *parent_, to_, sources);
   }

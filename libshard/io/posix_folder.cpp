@@ -121,6 +121,13 @@ class PosixFolder final : public LocalFolder {
     return {};
   }
 
+  bool is_mount_point(const std::string& name) const override {
+    constexpr std::uint64_t kMountRoot = 0x2000;  // STATX_ATTR_MOUNT_ROOT of Linux 5.8.
+    struct statx info {};
+    const bool is_known = ::statx(fd(), name.c_str(), AT_SYMLINK_NOFOLLOW | AT_STATX_DONT_SYNC, 0, &info) == 0;
+    return is_known && (info.stx_attributes & info.stx_attributes_mask & kMountRoot) != 0;
+  }
+
   std::vector<std::string> list() const override {
     std::optional<std::vector<std::string>> names = posix::list(open_at(fd(), ".", kFolderFlags));
     if (!names) fail_writing(path(), "cannot list the folder", errno);

@@ -4,7 +4,7 @@ everything.
     full_disk.py SHARDCTL [--long]
 
 A limit of file sizes (RLIMIT_FSIZE) for any user; as root also small tmpfs, ext4 and XFS, no free inodes, a quota,
-a read-only mount, a folder of a different user. SIGXFSZ and SIGBUS never end the program.
+a read-only mount, mount points, a folder of a different user. SIGXFSZ and SIGBUS never end the program.
 """
 import argparse
 import os
@@ -117,6 +117,31 @@ def may_not_write(rooms: Rooms, folder: Path) -> None:
             case.remove()
 
 
+def over_mounts(rooms: Rooms, folder: Path) -> None:
+    """Nothing replaces a mount point, and files that are mounted inside an old folder are not removed with it."""
+    place = folder / "mounts"
+    place.mkdir()
+    for job in rooms.jobs:
+        for is_inside in (False, True) if job.to == "dst" else (False,):
+            case = Case(rooms.world, job, True, place)
+            at = case.destination / "volume" if is_inside else case.destination
+            if is_inside:
+                at.mkdir()
+                (at / "kept").write_bytes(b"kept")
+            case.before = case.output()
+            run("mount", "--bind", at, at)
+            done = case.run()
+            problem = case.problem(done.returncode, {5})
+            if done.returncode == 5 and "mount point" not in done.stderr:
+                problem = problem or "the reason is missing"
+            if problem:
+                rooms.problems.append(f"{job.name}, a mount point{' inside' if is_inside else ''}: {problem}\n{done.stderr}")
+            for line in Path("/proc/self/mounts").read_text().splitlines():  # If it moved, it has a different name.
+                if line.split()[1].startswith(f"{case.folder}/"):
+                    run("umount", "-l", line.split()[1])
+            case.remove()
+
+
 def in_a_lower_layer(rooms: Rooms, folder: Path) -> None:
     """An old folder in the image of a container cannot be renamed. A file can."""
     layers, place = folder / "layers", folder / "container"
@@ -158,6 +183,7 @@ def main() -> int:
         else:
             small_tmpfs(rooms, folder, steps, most)
             may_not_write(rooms, folder)
+            over_mounts(rooms, folder)
             in_a_lower_layer(rooms, folder)
             if chosen.long:
                 no_inodes(rooms, folder)
