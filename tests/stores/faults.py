@@ -54,6 +54,9 @@ def check_lasting(tool, served):
         served.reset(Fault(FILE, kind, times=10**6, value=value))
         tool.expect(code, "convert", URL, "-o", "absent.safetensors", holds=words)
         assert not (tool.work / "absent.safetensors").exists(), kind
+    for kind, words in (("other_range", "a different range"), ("encoded", "and Content-Encoding gzip")):
+        served.reset(Fault("GET /web/", kind, times=10**6))
+        tool.expect(4, "convert", served.url + "/web/model.safetensors", "-o", "absent.safetensors", holds=words)
     assert not list(tool.work.glob(".absent*")), "something was left behind"
 
 

@@ -221,8 +221,10 @@ class Handler(S3, http.server.BaseHTTPRequestHandler):
         if status == 206:
             total = size + 1 if self.kind == "other_size" else size
             self.send_header("Content-Range", f"bytes {shown}-{shown + end - begin - 1}/{total}")
-        if self.kind == "short_length":
+        if self.kind in ("short_length", "encoded"):
             said = max(0, said - 1)
+        if self.kind == "encoded":
+            self.send_header("Content-Encoding", "gzip")
         self.send_header("Content-Length", str(said))
         if self.kind == "other_etag":
             self.send_header("ETag", '"other"')
@@ -243,7 +245,7 @@ class Handler(S3, http.server.BaseHTTPRequestHandler):
         content = bytes_of(path, begin, end)
         if self.kind in ("cut", "reset", "stall"):
             content = content[:len(content) // 2]
-        if self.kind == "short_length":
+        if self.kind in ("short_length", "encoded"):
             content = content[:said]
         if self.kind == "slow":
             for i in range(0, len(content), 1024):

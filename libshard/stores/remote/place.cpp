@@ -16,6 +16,7 @@ namespace shard::stores {
 namespace {
 
 constexpr int kMostRedirects = 5;
+constexpr const char* kWrongRange = "the answer has a different range";
 
 bool is_redirect(long status) {
   return status == 301 || status == 302 || status == 303 || status == 307 || status == 308;
@@ -57,7 +58,13 @@ class Place::RangeSink {
   std::size_t done() const { return done_; }
   Problem problem() const { return problem_; }
   std::int64_t total() const { return total_; }
-  const std::string& found() const { return found_; }
+  /// The error for answers with wrong ranges.
+  Error other_range(const std::string& url) const {
+    return Error(ErrorCode::kCorruption, "the server sends a different range from the one requested")
+        .in_file(url)
+        .expected(fmt::format("bytes {}-{}", begin(), end() - 1))
+        .found(found_.empty() ? "no Content-Range" : found_);
+  }
 
   /// Prepares for the next attempt, which continues after the bytes that arrived.
   void begin_attempt() {
@@ -89,7 +96,9 @@ class Place::RangeSink {
     if (!range || range->begin != begin() || range->end != last) return problem_ = Problem::kOtherRange, false;
     const std::string& length = head.header("content-length");
     if (!length.empty() && parse_natural(length) != last - begin()) {
+      const std::string& encoding = head.header("content-encoding");
       found_ += fmt::format(" with Content-Length {}", length);
+      if (!encoding.empty()) found_ += fmt::format(" and Content-Encoding {}", encoding);
       return problem_ = Problem::kOtherRange, false;
     }
     const std::string& etag = head.header("etag");
@@ -299,14 +308,10 @@ void Place::fetch(const Object& object, RangeSink& sink) {
     const bool is_wrong = sink.problem() != Problem::kNone;
     const bool may_pass = (answer.may_pass || is_wrong || is_short) && sink.may_continue();
     if (!may_pass || attempt == transport_.limits().attempts) {
-      if (!is_wrong) throw failed(answer, url);
-      throw Error(ErrorCode::kCorruption, "the server sends a different range from the one requested")
-          .in_file(url)
-          .expected(fmt::format("bytes {}-{}", sink.begin(), sink.end() - 1))
-          .found(sink.found().empty() ? "no Content-Range" : sink.found());
+      throw is_wrong ? sink.other_range(url) : failed(answer, url);
     }
     if (is_short) answer.failure = "the answer is too short";
-    if (is_wrong) answer.failure = "the answer has a different range";
+    if (is_wrong) answer.failure = kWrongRange;
     transport_.wait(attempt++, answer, authority_of(request.origin));
   }
 }
@@ -355,9 +360,12 @@ std::optional<Place::Probed> Place::probe(const std::string& key, std::optional<
       if (answer.header("content-type").starts_with("text/html")) return std::nullopt;  // A page about a folder.
       throw no_ranges(url);
     }
-    const bool is_short = answer.status == 206;
-    if ((!answer.may_pass && !is_short) || attempt == transport_.limits().attempts) throw failed(answer, url);
+    const bool is_short = answer.status == 206, is_wrong = sink.problem() != RangeSink::Problem::kNone;
+    if ((!answer.may_pass && !is_short) || attempt == transport_.limits().attempts) {
+      throw is_wrong ? sink.other_range(url) : failed(answer, url);
+    }
     if (is_short && answer.failure.empty()) answer.failure = "the answer is too short";
+    if (is_wrong) answer.failure = kWrongRange;
     transport_.wait(attempt++, answer, authority_of(request.origin));
   }
 }
