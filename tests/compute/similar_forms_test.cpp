@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <string>
 #include <vector>
 
@@ -191,6 +192,24 @@ TEST(SimilarForms, ADescriptionOfBitsandbytesMustStateItsNumbers) {
       EXPECT_EQ(error.code(), ErrorCode::kCorruption) << members;
       EXPECT_EQ(error.tensor(), "a.weight.quant_state.bitsandbytes__nf4") << members;
     }
+  }
+}
+
+/// ModelOpt's W4A8_NVFP4_FP8 has a scale for 32 numbers. The usual 16 need no statement.
+TEST(SimilarForms, Nvfp4MayHaveGroupsOfAStatedSize) {
+  for (const std::int64_t group : {16, 32}) {
+    Stored stored;
+    stored.add("a.weight", kU8, {1, 32}, std::vector<std::uint8_t>(32, 0x22));  // 1
+    std::vector<std::uint8_t> scales{0x38, 0x40};                               // 1, 2
+    if (group == 16) scales.insert(scales.end(), {0x38, 0x38});
+    stored.add("a.weight_scale", kF8, {1, std::ssize(scales)}, scales);
+    stored.add("a.weight_scale_2", kF32, {}, std::vector<float>{3});
+    QuantizationFacts facts{.is_quantized = true, .method = "W4A8_NVFP4_FP8"};
+    facts.schemes = {{.group_size = 128}, {.group_size = 32}};
+    const auto reader = dequantized(stored.reader(), kBf16, facts);
+    std::vector<float> wanted(64, 3);
+    std::fill_n(wanted.begin() + group, group, 6.0F);
+    EXPECT_EQ(test::read_bfloat16(*reader, "a.weight"), wanted) << group;
   }
 }
 
