@@ -95,7 +95,12 @@ void refuse_unknown_codes(const Catalog& catalog, const QuantizedPart& part, con
 std::string other_kind_of_mx(const Tensor& weight, const Tensor& scale, std::span<const QuantizationScheme> schemes) {
   const auto has_integers = [](const QuantizationScheme& scheme) { return scheme.numbers.starts_with("mx_int"); };
   const auto has_6_bits = [](const QuantizationScheme& scheme) { return scheme.format.starts_with("mxfp6"); };
+  // AutoRound's NVFP4_E5M3 has a byte for each scale, and no global scale.
+  const auto has_e5m3 = [](const QuantizationScheme& scheme) {
+    return scheme.numbers == "nvfp4_v2" || scheme.format.find("e5m3") != std::string::npos;
+  };
   if (std::ranges::any_of(schemes, has_integers)) return "integers with exponents have no formula";
+  if (std::ranges::any_of(schemes, has_e5m3)) return "scales of E5M3 have no formula";
   if (std::ranges::any_of(schemes, has_6_bits)) return "codes of 6 bits have no formula";
   const Dims codes = weight.shape, scales = scale.shape;
   if (codes.size() != scales.size() || codes.size() == 0) return {};
