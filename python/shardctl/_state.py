@@ -259,6 +259,8 @@ class _Loading:
             self.missing.append(leaf.name)
             return
         has_no_shape = is_torch(leaf.value) and is_lazy(leaf.value)
+        if not has_no_shape and leaf.value.ndim == 0 and handle.shape == (1,):
+            handle = handle[0]  # Old versions of torch saved scalars so, and its load_state_dict takes them.
         if not has_no_shape and not self._fits(leaf, handle.shape, handle.dtype):
             return
         target = leaf.value
@@ -271,7 +273,7 @@ class _Loading:
         for offsets, local in _boxes(target, leaf.name):
             if is_torch(local):
                 check_dense(local, leaf.name)
-            box = handle._with(offsets, tuple(local.shape), (True,) * len(offsets))
+            box = handle._with(offsets, tuple(local.shape), (True,) * len(offsets)) if offsets else handle
             self._reads[_memory_key(local)] = (box, local)
 
     def settle_ties(self, module: torch.nn.Module) -> None:
@@ -375,7 +377,10 @@ class _Loading:
 
     def unexpected(self, leaves: list[_Leaf]) -> list[str]:
         known = {leaf.name for leaf in leaves} | self._known
-        names = [*self._checkpoint, *self._checkpoint.objects]
+        objects = self._checkpoint.objects
+        if objects.get("") == {}:  # An empty state has no names.
+            known.add("")
+        names = [*self._checkpoint, *objects]
         own = [name[len(self._prefix):] for name in names if name.startswith(self._prefix)]
         return [name for name in own if name not in known]
 

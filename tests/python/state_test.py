@@ -114,6 +114,30 @@ class Plain(Case):
         with self.assertRaisesRegex(shardctl.Mismatch, "num_batches_tracked"):
             shardctl.load_state_dict(path, dict(filled.state_dict()))
 
+    def test_a_scalar_may_have_one_dimension(self) -> None:
+        class Scaled(torch.nn.Module):
+            def __init__(self) -> None:
+                super().__init__()
+                self.scale = torch.nn.Parameter(torch.zeros(()))
+
+        path = self.saved({"scale": torch.full((1,), 3.)})
+        Scaled().load_state_dict(safetensors.torch.load_file(path))  # torch takes it, because its versions up to 0.3 saved it so.
+        for assign in (False, True):
+            filled = Scaled()
+            self.assertEqual(shardctl.load_state_dict(path, filled, assign=assign), ([], []))
+            self.assertEqual((filled.scale.shape, filled.scale.item()), ((), 3))
+        for wrong in (torch.zeros(2), torch.zeros(1, 1)):
+            with self.assertRaisesRegex(shardctl.Mismatch, "size mismatch for scale"):
+                shardctl.load_state_dict(self.saved({"scale": wrong}), Scaled())
+
+    def test_an_empty_state_has_no_names(self) -> None:
+        for destination, to in (("x.pt", None), ("x", "dcp"), ("x.safetensors", None)):
+            shardctl.save(torch.nn.Identity().state_dict(), self.folder / destination, to=to)
+            self.assertEqual(shardctl.load_state_dict(self.folder / destination, torch.nn.Identity()), ([], []))
+            with self.assertRaises(shardctl.Mismatch) as mismatch:
+                shardctl.load_state_dict(self.folder / destination, torch.nn.Linear(2, 2))
+            self.assertEqual((mismatch.exception.missing, mismatch.exception.unexpected), (["weight", "bias"], []))
+
     def test_lazy_modules_get_their_shapes(self) -> None:
         trained = torch.nn.Linear(3, 2)
         for assign in (False, True):
