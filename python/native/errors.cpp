@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 #include <nanobind/nanobind.h>
-#include <unistd.h>
 
 #include <chrono>
 #include <condition_variable>
@@ -13,6 +12,7 @@
 #include <thread>
 
 #include "libshard/core/error.h"
+#include "python/native/lock.h"
 
 namespace nb = nanobind;
 
@@ -83,17 +83,6 @@ void raise(const Error& error) {
   PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(made.ptr())), made.ptr());
 }
 
-/// Calls `take`, which takes the GIL. If Python ends this thread in it, waits until the process ends. `take` calls only
-/// C functions, so nothing else is caught. The libraries of C++ have different names for the end of a thread.
-template <class Take>
-void or_wait(const Take& take) {
-  try {
-    take();
-  } catch (...) {
-    while (true) pause();
-  }
-}
-
 /// Runs the handlers of signals that arrived, and `on_tick`. \returns the exception that one of them raised, or null
 std::exception_ptr pending_interruption(const std::function<void()>& on_tick) {
   const WithLock held;
@@ -108,14 +97,6 @@ std::exception_ptr pending_interruption(const std::function<void()>& on_tick) {
 }
 
 }  // namespace
-
-WithoutLock::~WithoutLock() {
-  or_wait([&] { PyEval_RestoreThread(state_); });
-}
-
-WithLock::WithLock() {
-  or_wait([&] { state_ = PyGILState_Ensure(); });
-}
 
 void translate_errors() {
   nb::register_exception_translator([](const std::exception_ptr& failure, void*) {

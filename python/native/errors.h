@@ -9,32 +9,6 @@
 
 namespace shard::python {
 
-/// The scope in which this thread does not hold the GIL. If the interpreter ends meanwhile, a daemon thread waits at
-/// the end of the scope until the process ends. (Before 3.14, Python unwinds its stack, which destructors do not
-/// survive.)
-class WithoutLock {
- public:
-  WithoutLock() : state_(PyEval_SaveThread()) {}
-  WithoutLock(const WithoutLock&) = delete;
-  WithoutLock& operator=(const WithoutLock&) = delete;
-  ~WithoutLock();
-
- private:
-  PyThreadState* state_;
-};
-
-/// The scope in which this thread holds the GIL. It waits at the begin as WithoutLock does at the end.
-class WithLock {
- public:
-  WithLock();
-  WithLock(const WithLock&) = delete;
-  WithLock& operator=(const WithLock&) = delete;
-  ~WithLock() { PyGILState_Release(state_); }
-
- private:
-  PyGILState_STATE state_;
-};
-
 /// From now on, an Error that leaves a function of the extension becomes the exception that `shardctl._errors` defines
 /// for its code, with all facts of the Error.
 void translate_errors();

@@ -42,6 +42,7 @@
 #include "libshard/ranks/group.h"
 #include "python/native/checkpoint.h"
 #include "python/native/errors.h"
+#include "python/native/lock.h"
 #include "python/native/save.h"
 #include "python/native/values.h"
 

@@ -43,10 +43,25 @@ def check_module() -> None:
         assert shardctl.open(Path(folder, "x.pt")).objects["step"] == 7
 
 
+def check_end() -> None:
+    """A process ends while daemon threads read. Before 3.14, Python then unwinds their stacks."""
+    code = ("import sys, threading, shardctl\n"
+            "found, begun = shardctl.open(sys.argv[1]), threading.Event()\n"
+            "def work(handle):\n"
+            "    while True:\n"
+            "        handle.read_into(bytearray(handle.nbytes)); begun.set()\n"
+            "for handle in found.values():\n"
+            "    threading.Thread(target=work, args=[handle], daemon=True).start()\n"
+            "begun.wait()\n")
+    for _ in range(3):
+        subprocess.run([sys.executable, "-c", code, CHECKPOINT], check=True)
+
+
 def main() -> None:
     tag = wheel_tag()
     if HAS_MODULE:
         check_module()
+        check_end()
     else:
         assert tag.startswith("py3-none-"), tag
     assert shardctl.inspect(CHECKPOINT).tensors == shardctl.inspect(sys.argv[1]).tensors
