@@ -4,6 +4,7 @@
 #include <atomic>
 #include <exception>
 #include <mutex>
+#include <system_error>
 #include <thread>
 #include <vector>
 
@@ -33,7 +34,10 @@ void for_each_index(std::size_t count, int threads, const std::stop_token& stop,
     std::vector<std::jthread> others;
     // The caller's thread works as well. The jthreads join at the end of the block.
     const std::size_t wanted = std::min(count, static_cast<std::size_t>(std::max(1, threads)));
-    for (std::size_t i = 1; i < wanted; ++i) others.emplace_back(work);
+    try {
+      for (std::size_t i = 1; i < wanted; ++i) others.emplace_back(work);
+    } catch (const std::system_error&) {  // The system starts no more threads. Those that it started do all the work.
+    }
     work();
   }
   if (first != nullptr) std::rethrow_exception(first);

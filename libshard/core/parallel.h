@@ -10,8 +10,9 @@ namespace shard {
 /// Handles one index. Each thread has its own worker, which may therefore keep buffers between calls.
 using IndexWorker = std::function<void(std::size_t)>;
 
-/// Handles every index in [0, count) exactly once on `threads` threads, which take the indices in rising order. The
-/// caller's thread is one of them, and there may be more of them than cores. Each calls `make_worker` once.
+/// Handles every index in [0, count) exactly once on `threads` threads, or on fewer if the system does not start so
+/// many. They take the indices in rising order. The caller's thread is one of them, and there may be more of them than
+/// cores. Each calls `make_worker` once.
 /// \throws  the first exception of a worker, after all threads have ended; Error kInterrupted  `stop` was requested.
 void for_each_index(std::size_t count, int threads, const std::stop_token& stop,
                     const std::function<IndexWorker()>& make_worker);

@@ -1,6 +1,7 @@
 #include "libshard/core/parallel.h"
 
 #include <gtest/gtest.h>
+#include <pthread.h>
 
 #include <atomic>
 #include <chrono>
@@ -8,6 +9,7 @@
 #include <mutex>
 #include <set>
 #include <stdexcept>
+#include <system_error>
 #include <thread>
 #include <tuple>
 #include <vector>
@@ -42,6 +44,28 @@ TEST(ForEachIndex, MakesAWorkerOnEachThreadAndNoMoreThreadsThanIndices) {
     EXPECT_EQ(made.size(), workers);
     EXPECT_TRUE(made.contains(std::this_thread::get_id())) << "the caller's thread works too";
   }
+}
+
+/// Threads of the process have stacks for which there are no addresses.
+class WithoutThreads : public ::testing::Test {
+ protected:
+  WithoutThreads() {
+    ::pthread_getattr_default_np(&before_);
+    pthread_attr_t large = before_;
+    ::pthread_attr_setstacksize(&large, std::size_t{1} << 48);
+    ::pthread_setattr_default_np(&large);
+  }
+  ~WithoutThreads() override { ::pthread_setattr_default_np(&before_); }
+
+ private:
+  pthread_attr_t before_{};
+};
+
+TEST_F(WithoutThreads, TheCallersThreadHandlesEveryIndex) {
+  ASSERT_THROW(std::thread([] {}).join(), std::system_error);
+  int handled = 0;
+  for_each_index(100, 8, {}, [&] { return [&](std::size_t) { ++handled; }; });
+  EXPECT_EQ(handled, 100);
 }
 
 TEST(ForEachIndex, TakesIndicesFromTheFrontInOrder) {
