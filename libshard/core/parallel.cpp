@@ -48,6 +48,14 @@ void for_each_index(std::size_t count, int threads, const IndexWorker& worker) {
   for_each_index(count, threads, {}, [&worker] { return IndexWorker(std::cref(worker)); });
 }
 
+void add_thread(std::vector<std::jthread>& threads, const std::function<void()>& run) {
+  try {
+    threads.emplace_back(run);
+  } catch (const std::system_error&) {
+    if (threads.empty()) throw;
+  }
+}
+
 void check_stop(const std::stop_token& stop) {
   if (stop.stop_requested()) throw Error(ErrorCode::kInterrupted, "interrupted");
 }

@@ -4,6 +4,8 @@
 #include <cstddef>
 #include <functional>
 #include <stop_token>
+#include <thread>
+#include <vector>
 
 namespace shard {
 
@@ -19,6 +21,10 @@ void for_each_index(std::size_t count, int threads, const std::stop_token& stop,
 
 /// The same with one worker, which all threads call.
 void for_each_index(std::size_t count, int threads, const IndexWorker& worker);
+
+/// Starts a thread, or leaves its work to the other `threads` if the system starts no more.
+/// \throws std::system_error  there are no others
+void add_thread(std::vector<std::jthread>& threads, const std::function<void()>& run);
 
 /// \throws Error kInterrupted  a stop was requested.
 void check_stop(const std::stop_token& stop);

@@ -236,7 +236,7 @@ void UploadParts::hand_over(const PartPtr& part) {
       ready_.push_back(part);
       ++under_way_;
     }
-    if (std::cmp_less(senders_.size(), limits_.senders)) senders_.emplace_back([this] { run_sender(); });
+    if (std::cmp_less(senders_.size(), limits_.senders)) add_thread(senders_, [this] { run_sender(); });
   }
   changed_.notify_all();
 }

@@ -1,7 +1,6 @@
 #include "libshard/core/parallel.h"
 
 #include <gtest/gtest.h>
-#include <pthread.h>
 
 #include <atomic>
 #include <chrono>
@@ -15,6 +14,7 @@
 #include <vector>
 
 #include "libshard/core/error.h"
+#include "tests/support/without_threads.h"
 
 namespace shard {
 namespace {
@@ -46,22 +46,8 @@ TEST(ForEachIndex, MakesAWorkerOnEachThreadAndNoMoreThreadsThanIndices) {
   }
 }
 
-/// Threads of the process have stacks for which there are no addresses.
-class WithoutThreads : public ::testing::Test {
- protected:
-  WithoutThreads() {
-    ::pthread_getattr_default_np(&before_);
-    pthread_attr_t large = before_;
-    ::pthread_attr_setstacksize(&large, std::size_t{1} << 48);
-    ::pthread_setattr_default_np(&large);
-  }
-  ~WithoutThreads() override { ::pthread_setattr_default_np(&before_); }
-
- private:
-  pthread_attr_t before_{};
-};
-
-TEST_F(WithoutThreads, TheCallersThreadHandlesEveryIndex) {
+TEST(ForEachIndex, IsHandledByTheCallersThreadIfTheSystemStartsNoOther) {
+  const test::WithoutThreads none;
   ASSERT_THROW(std::thread([] {}).join(), std::system_error);
   int handled = 0;
   for_each_index(100, 8, {}, [&] { return [&](std::size_t) { ++handled; }; });

@@ -6,10 +6,12 @@
 #include <atomic>
 #include <memory>
 #include <set>
+#include <system_error>
 #include <vector>
 
 #include "libshard/core/error.h"
 #include "tests/support/expect_error.h"
+#include "tests/support/without_threads.h"
 
 namespace shard::stores {
 namespace {
@@ -73,6 +75,19 @@ TEST(BlockCache, SmallFilesAreReadOnceAndWhole) {
   BlockCache cache(48 * kMiB, 8, 2);
   for (int i = 0; i < 100; ++i) expect_read(cache, content, i * 10, 10);
   EXPECT_EQ(content.fetches, 1);
+}
+
+TEST(BlockCache, ReadsFailRatherThanWaitIfTheSystemStartsNoThread) {
+  CountedContent content(1000), other(1000);
+  BlockCache cache(48 * kMiB, 8, 2);
+  {
+    const test::WithoutThreads none;
+    EXPECT_THROW(cache.start_head(content.file), std::system_error);
+    EXPECT_THROW(expect_read(cache, content, 0, 1000), std::system_error);
+  }
+  expect_read(cache, content, 0, 1000);
+  const test::WithoutThreads none;  // The first thread continues.
+  expect_read(cache, other, 0, 1000);
 }
 
 TEST(BlockCache, HeaderOfALargeFileIsASmallRange) {

@@ -5,6 +5,7 @@
 #include <iterator>
 
 #include "libshard/core/checked.h"
+#include "libshard/core/parallel.h"
 #include "libshard/stores/remote/place.h"
 
 namespace shard::stores {
@@ -166,10 +167,17 @@ BlockCache::BlockPtr BlockCache::start(const FilePtr& file, std::int64_t offset,
                            : std::make_unique_for_overwrite<std::byte[]>(static_cast<std::size_t>(block->size()));
   blocks_.emplace(Key(file.get(), begin), block);
   held_bytes_ += block->size();
-  (block->size() <= kHeadBytes ? heads_ : queue_).push_back(block);
+  std::deque<BlockPtr>& queue = block->size() <= kHeadBytes ? heads_ : queue_;
+  queue.push_back(block);
   const bool is_full = std::ssize(threads_) >= connections_ * kSmallPerLarge;
-  if (has_work() && idle_ < std::ssize(heads_) + std::ssize(queue_) && !is_full)
-    threads_.emplace_back([this] { run(); });
+  try {
+    if (has_work() && idle_ < std::ssize(heads_) + std::ssize(queue_) && !is_full)
+      add_thread(threads_, [this] { run(); });
+  } catch (...) {  // Nothing would fetch it.
+    queue.pop_back();
+    remove(block);
+    throw;
+  }
   work_.notify_one();
   return block;
 }
