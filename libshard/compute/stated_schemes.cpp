@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 #include <concepts>
+#include <iterator>
 #include <span>
 #include <vector>
 
@@ -156,15 +157,17 @@ int StatedSchemes::bits_of_groups(std::int64_t columns, std::int64_t group_colum
 
 std::int64_t StatedSchemes::size_of_groups(int bits, std::int64_t all, std::int64_t groups) const {
   if (groups == 1) return std::max<std::int64_t>(1, all);
-  std::int64_t size = 0;
+  const auto gives = [&](std::int64_t size) { return ceil_div(all, size) == groups; };
+  std::set<std::int64_t> fitting;
   for (const QuantizationScheme& scheme : facts_.schemes) {
     const std::int64_t stated = scheme.group_size.value_or(0);
-    if (!scheme.allows_bits(bits) || stated < 1 || ceil_div(all, stated) != groups) continue;
-    if (size != 0 && size != stated) return 0;
-    size = stated;
+    if (scheme.allows_bits(bits) && stated >= 1 && gives(stated)) fitting.insert(stated);
   }
-  if (size == 0 && all % groups == 0) size = all / groups;
-  return size;
+  // AutoRound and GPTQModel state only those numbers of a module that differ from the numbers of all.
+  if (fitting.empty()) std::ranges::copy_if(sizes_, std::inserter(fitting, fitting.end()), gives);
+  if (fitting.size() > 1) return 0;
+  if (!fitting.empty()) return *fitting.begin();
+  return all % groups == 0 ? all / groups : 0;
 }
 
 std::string StatedSchemes::contradiction_of_blocks(const ScaledCodes& codes) const {

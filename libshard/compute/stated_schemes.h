@@ -32,8 +32,8 @@ class StatedSchemes {
   std::string contradiction(const QuantizedModule& module, const ScaledCodes& codes) const;
   /// The bits that all schemes with this number of groups state. 0: none, or several.
   int bits_of_groups(std::int64_t columns, std::int64_t group_columns) const;
-  /// The stated size that gives this number of groups of `all` codes, of which the last one may be short; otherwise
-  /// that of equal groups. 0: neither, or several sizes.
+  /// The stated size that gives this number of groups of `all` codes, of which the last one may be short: one for these
+  /// bits, or else one for others. Without such a size, that of equal groups. 0: neither, or several sizes.
   std::int64_t size_of_groups(int bits, std::int64_t all, std::int64_t groups) const;
 
  private:

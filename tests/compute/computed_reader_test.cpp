@@ -405,6 +405,8 @@ TEST(Dequantized, TheLastGroupOfAStatedSizeMayBeShort) {
   for (const std::vector<std::int32_t>& index : {std::vector<std::int32_t>(), std::vector(kUnevenIn, -1)}) {
     Stored stored = uneven_gptq(index);
     expect_uneven(*opened(stored, kGroupsOf128));
+    // AutoRound repeats only the numbers of a module that differ.
+    expect_uneven(*opened(stored, {.is_quantized = true, .schemes = {{.bits = 8, .group_size = 128}, {.bits = 4}}}));
   }
   std::vector<float> scales;
   for (int row = 0; row < kUnevenOut; ++row) scales.insert(scales.end(), {1, 2, 4});
