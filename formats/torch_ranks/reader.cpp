@@ -26,6 +26,7 @@
 #include "libshard/core/findings.h"
 #include "libshard/core/name_pattern.h"
 #include "libshard/core/short_text.h"
+#include "libshard/export/model_part.h"
 #include "libshard/io/paths.h"
 #include "libshard/io/small_text.h"
 #include "libshard/map/documents/document.h"
@@ -320,7 +321,7 @@ class RanksReader final : public torch_save::SavedReader, public RankGroupSource
     const bool are_own = is_plain && (options.own_tensors || is_nothing_cut(ranks, options));
     if (is_plain && !are_own) {
       check_names(ranks);
-      layout = find_layout(*source.store, options, read);
+      layout = find_layout(*source.store, options, ranks.front(), read);
     }
     const bool counts_files = are_own || (!is_plain && std::ranges::none_of(ranks, &RankFile::states_world));
     assign(ranks, {source_.names, layout, options.ranks_expected, counts_files});
@@ -458,12 +459,16 @@ class RanksReader final : public torch_save::SavedReader, public RankGroupSource
     }
   }
 
-  /// The given layout, or else the one beside the files.
-  const MeshLayout* find_layout(const SourceStore& store, const OpenOptions& options,
+  /// The given layout, or else the one beside the files. `file`: one of them.
+  const MeshLayout* find_layout(const SourceStore& store, const OpenOptions& options, const RankFile& file,
                                 std::optional<MeshLayout>& read) const {
     if (options.layout != nullptr) return options.layout;
     if (!source_.layout.empty()) {
       return &read.emplace(parse_own_layout(whole_text(*store.open(source_.layout), kMaxLayoutBytes)));
+    }
+    for (const RankLeaf& leaf : file.leaves) {
+      if (const auto refusal = refused_flat_parameter(leaf.name, "merge"))
+        throw Error(*refusal).in_file(catalog_.files[file.number].path);
     }
     throw Error(ErrorCode::kInvalidArgument,
                 "cannot merge plain tensors: the files do not record how they were sharded")

@@ -4,12 +4,14 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "libshard/catalog/catalog.h"
 #include "libshard/checkpoint/reader.h"
+#include "libshard/core/error.h"
 
 namespace shard {
 
@@ -21,6 +23,10 @@ std::string without_wrappers(std::string_view name);
 /// Whether an entry of a training checkpoint belongs to an optimizer, a scheduler or another state of the trainer, by
 /// the key of its container or by its name.
 bool is_trainer_state(std::string_view name, const Path& path);
+
+/// The refusal if a tensor has the name of FSDP's rows that pack several parameters: torch's `_flat_param`, fairscale's
+/// `flat_param_0`. \param doing  "export"
+std::optional<Error> refused_flat_parameter(std::string_view name, std::string_view doing);
 
 struct ModelTensor {
   std::uint32_t source;  ///< Index into the source's tensors.

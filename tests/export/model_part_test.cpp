@@ -312,5 +312,18 @@ TEST(FindModel, FlatParametersAreRefused) {
   EXPECT_THAT(error.hint(), HasSubstr("SHARDED_STATE_DICT"));
 }
 
+TEST(FindModel, FlatParametersOfFairscaleAreNamed) {
+  for (const char* const name : {"flat_param_0", "decoder.layers.0.flat_param_12"}) {
+    const std::optional<Error> refusal = refused_flat_parameter(name, "merge");
+    ASSERT_TRUE(refusal) << name;
+    EXPECT_EQ(refusal->code(), ErrorCode::kUnsupported);
+    EXPECT_THAT(refusal->hint(), HasSubstr("fairscale"));
+  }
+  EXPECT_TRUE(refused_flat_parameter("module.flat_param", "merge"));
+  for (const char* const name : {"my_flat_param", "flat_param_x", "flat_params", "flat_param.weight", "a"}) {
+    EXPECT_FALSE(refused_flat_parameter(name, "merge")) << name;
+  }
+}
+
 }  // namespace
 }  // namespace shard

@@ -113,6 +113,17 @@ class Torch(LiveTest):
         self.assertEqual([(found[name].dtype, found[name].requires_grad) for name in ("param", "grad", "frozen")],
                          [(torch.int8, False), (torch.int32, False), (torch.float32, False)])
 
+    def test_flat_parameters_of_fairscale_are_named(self):
+        for rank in range(2):
+            torch.save({"model": {"flat_param_0": torch.arange(6.0), "decoder.version": torch.tensor([3.0])},
+                        "shard_metadata": {"param_metadata": [{"fsdp_path": "", "params": {"flat_param_0": {
+                            "names": ["w"], "shapes": [torch.Size([3, 4])], "numels": [12], "padding": 0}}}]}},
+                       self.dir / f"checkpoint_last-model_part-0-shard{rank}.pt")
+        for verb, source in ("gather", ""), ("export", "checkpoint_last-model_part-0-shard0.pt"):
+            error = shardctl_json(verb, self.dir / source, "-o", self.dir / "out", code=8)
+            self.assertEqual(error["tensor"].removeprefix("model."), "flat_param_0")
+            self.assertIn("consolidate_fsdp_shards", error["hint"])
+
     def test_aliases_stay_aliases(self):
         found = self.gather(state())["model"]
         self.assertEqual(found["embed"].data_ptr(), found["head"].data_ptr())
