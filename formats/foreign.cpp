@@ -47,6 +47,8 @@ constexpr ForeignKind kExport{"a program of torch.export",
                               "load it with torch.export.load and save its state_dict with torch.save"};
 constexpr ForeignKind kPackage{
     "a torch.package", "load the model with torch.package.PackageImporter and save its state_dict() with torch.save"};
+constexpr ForeignKind kBaselines{"a Stable-Baselines3 model",
+                                 "unpack its policy.pth, a file of torch.save, with: unzip FILE.zip policy.pth"};
 constexpr ForeignKind kKeras{"a Keras file of compressed weights"};
 constexpr ForeignKind kSnapshot{"a torchsnapshot checkpoint",
                                 "restore it with torchsnapshot and save it with torch.distributed.checkpoint"};
@@ -140,6 +142,7 @@ ForeignKind foreign_records(const zip::ZipReader& zip) {
   if (any(is_export)) return kExport;
   if (any(is_script)) return kScript;
   if (any([&](std::string_view name) { return name == in_folder("/.data/extern_modules"); })) return kPackage;
+  if (any([](std::string_view name) { return name == "_stable_baselines3_version"; })) return kBaselines;
   if (any([](std::string_view name) { return name == kKerasWeightsName; })) return kKeras;
   const auto is_array = [](std::string_view name) { return name.ends_with(".npy"); };
   const bool are_arrays = std::ranges::all_of(zip.records(), is_array, &zip::Record::name);
@@ -157,12 +160,20 @@ ForeignKind foreign_zip(const SourceStore& store, const std::string& path) {
   }
 }
 
-/// True for a web page that a server sent instead of the file, such as a login or an error.
 bool is_web_page(std::string_view head) {
   constexpr std::array kBegins{"<!doctype html"sv, "<html"sv, "<?xml"sv};
   return std::ranges::any_of(kBegins, [&](std::string_view begin) {
     return std::ranges::equal(head.substr(0, begin.size()), begin, {}, to_lower);
   });
+}
+
+std::optional<Error> web_page(std::string_view head, const std::string& path) {
+  if (!is_web_page(head)) return std::nullopt;
+  return Error(ErrorCode::kCorruption, "this is a web page, not the file itself")
+      .in_file(path)
+      .of_kind(FindingKind::kBadHeader)
+      .because("a server answered with a login or error page, which was saved under the file's name")
+      .hint("fetch the file again");
 }
 
 /// The error for a pointer that a version control system left for a large file.
@@ -198,13 +209,7 @@ std::optional<Error> look_alike_file(const SourceStore& store, const std::string
     if (!kind.what.empty()) return unreadable(kind, path);
   }
   if (auto pointer = pointer_file(head, path)) return pointer;
-  if (is_web_page(head)) {
-    return Error(ErrorCode::kCorruption, "this is a web page, not the file itself")
-        .in_file(path)
-        .because("a server answered with a login or error page, which was saved under the file's name")
-        .hint("fetch the file again");
-  }
-  return std::nullopt;
+  return web_page(head, path);
 }
 
 /// Recognises folders with files of dcp that have a different format.
@@ -228,6 +233,29 @@ std::optional<Error> marked(std::span<const Mark> marks, std::span<const std::st
   return std::nullopt;
 }
 
+/// True for a map of MessagePack that begins with a key of text, as flax.serialization.to_bytes writes it.
+bool is_flax(std::string_view head) {
+  if (head.empty()) return false;
+  const auto byte_at = [&](std::size_t at) { return static_cast<unsigned char>(at < head.size() ? head[at] : '\0'); };
+  const unsigned char map = byte_at(0);
+  const std::size_t key = map == 0xde ? 3 : map == 0xdf ? 5 : 1;
+  if (key == 1 && (map < 0x81 || map > 0x8f)) return false;
+  if (byte_at(key) < 0xa1 || byte_at(key) > 0xbf) return false;
+  const std::string_view text = head.substr(key + 1, byte_at(key) - 0xa0U);
+  return text.size() == byte_at(key) - 0xa0U && is_alphanumeric(text, "_.-/ ");
+}
+
+/// The files that flax.training.checkpoints names by their steps.
+std::optional<Error> flax_steps(const SourceStore& store, const std::string& folder,
+                                const std::vector<std::string>& names) {
+  constexpr std::string_view kStep = "checkpoint_";
+  for (const std::string& name : names) {
+    const std::string path = join_path(folder, name);
+    if (name.starts_with(kStep) && is_flax(head_of(store, path))) return unreadable(kFlax, path);
+  }
+  return std::nullopt;
+}
+
 std::optional<Error> foreign_folder(const SourceStore& store, const std::string& folder) {
   const std::vector<std::string> names = store.list(folder);
   if (contains(names, kSecondLlamaPart)) {
@@ -236,7 +264,8 @@ std::optional<Error> foreign_folder(const SourceStore& store, const std::string&
         .because("its files do not record how their tensors were sharded")
         .hint("read it through the model map llama-pth, with the folder of the model's config.json");
   }
-  return marked(kMarks, names, folder);
+  if (auto error = marked(kMarks, names, folder)) return error;
+  return flax_steps(store, folder, names);
 }
 
 constexpr ForeignKind kTar{"a tar archive"};
@@ -282,6 +311,7 @@ std::optional<Error> foreign_file(const SourceStore& store, const std::string& p
     if (tar.what == kTar.what) error.suggest(Remedy::kUnpack, "tar");
     return error;
   }
+  if (is_flax(head)) return unreadable(kFlax, path);
   const std::string name = base_name(path);
   return marked(kFileMarks, std::span(&name, 1), path);
 }
@@ -315,6 +345,10 @@ std::optional<Error> pointer_at(const SourceStore& store, const std::string& pat
   constexpr std::int64_t kLongestPointer = 1024;
   if (status.kind != FileKind::kFile || status.bytes > kLongestPointer) return std::nullopt;
   return pointer_file(head_of(store, path), path);
+}
+
+std::optional<Error> web_page_at(const SourceStore& store, const std::string& path) {
+  return web_page(head_of(store, path), path);
 }
 
 std::optional<Error> foreign_look_alike(const Source& source) {

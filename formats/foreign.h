@@ -29,4 +29,8 @@ Error unreadable_kind(std::string_view what, const std::string& path);
 /// pointer, or a dangling link. Of kind missing_file.
 std::optional<Error> pointer_at(const SourceStore& store, const std::string& path);
 
+/// The error for a web page that a server sent instead of the file, such as a login or an error. Call it only for files
+/// whose content is damaged.
+std::optional<Error> web_page_at(const SourceStore& store, const std::string& path);
+
 }  // namespace shard

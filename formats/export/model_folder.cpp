@@ -229,6 +229,13 @@ class AddingWriter final : public Writer {
   std::uint32_t first_ = 0;  ///< Number of the first added file in the target.
 };
 
+/// Whether a file is OLMo-core's config.json, which has the Python classes of its parts, and no config of a model of
+/// Hugging Face's.
+bool is_of_olmo_core(const SourceStore& store, const std::string& path) {
+  return base_name(path) == kConfigName &&
+         whole_text(*store.open(path), kMaxConfigBytes).find("\"_CLASS_\"") != std::string::npos;
+}
+
 bool has_config(const SourceStore& store, const std::string& folder) {
   return store.is_file(join_path(folder, kConfigName));
 }
@@ -270,7 +277,8 @@ std::string config_of_reference(const SourceStore& store, const std::string& ref
 FilesFolder find_model_folder(const SourceStore& store, const std::string& source, const std::string& named,
                               const char* name) {
   for (const FilesFolder& folder : folders_of(store, source, named)) {
-    if (store.is_file(join_path(folder.path, name))) return folder;
+    const std::string path = join_path(folder.path, name);
+    if (store.is_file(path) && !is_of_olmo_core(store, path)) return folder;
     const std::string beside = join_path(folder.path, kBeside);
     if (!store.is_file(join_path(beside, name))) continue;
     store.open_below(folder.path, join_path(kBeside, name));  // Refuses a link that leads out of the folder.

@@ -39,7 +39,7 @@ struct FilesFolder {
 
 /// The nearest folder to a source that has the file `name`. The search starts with the source's own folder and
 /// `huggingface` in it, and continues with the same for each parent folder, up to `named`, the path that the user gave,
-/// or one folder above that.
+/// or one folder above that. A config.json of OLMo-core does not count.
 /// \throws Error kCorruption  `huggingface` is a link that leads out of its folder
 FilesFolder find_model_folder(const SourceStore& store, const std::string& source, const std::string& named,
                               const char* name = kConfigName);

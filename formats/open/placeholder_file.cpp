@@ -51,6 +51,7 @@ std::optional<Error> PlaceholderFiles::of_file(const std::string& file) {
   for (const std::string& path : paths) {
     if (!is_listed(path)) continue;
     if (auto placeholder = pointer_at(store_, path)) return placeholder;
+    if (auto page = web_page_at(store_, path)) return page;
   }
   return std::nullopt;
 }

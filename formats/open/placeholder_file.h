@@ -1,5 +1,6 @@
 /// \file
-/// Detects placeholders of files that were never fetched: pointers of Git LFS and git-annex, and broken links.
+/// Detects placeholders of files that were never fetched: pointers of Git LFS and git-annex, broken links, and web
+/// pages.
 #pragma once
 
 #include <map>
@@ -25,7 +26,7 @@ class PlaceholderFiles {
   PlaceholderFiles(const SourceStore& store, const std::vector<std::string>& sources);
   /// Placeholders directly in the sources' folders.
   std::vector<Error> at_the_top() const;
-  /// The placeholder of a file, given by its path or by its path relative to the folder of a checkpoint.
+  /// The placeholder of a damaged file, given by its path or by its path relative to the folder of a checkpoint.
   std::optional<Error> of_file(const std::string& file);
 
  private:

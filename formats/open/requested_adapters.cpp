@@ -29,7 +29,7 @@ namespace shard {
 
 namespace {
 
-constexpr std::string_view kConfig = "adapter_config.json";
+constexpr std::string_view kConfig = "adapter_config.json", kLitGpt = "lit_model.pth.lora";
 
 std::string config_of(const SourceStore& store, const std::string& path) {
   const bool is_folder = store.is_folder(path);
@@ -43,7 +43,13 @@ std::optional<AdapterConfig> read_config(const SourceStore& store, const std::st
   return parse_adapter_config(whole_text(*store.open(config), AdapterConfig::kMostBytes), config);
 }
 
-Error without_config(const SourceStore& store, const std::string& path) {
+/// \param file  the file of the adapter at `path`
+Error without_config(const SourceStore& store, const std::string& path, const std::string& file) {
+  if (base_name(file) == kLitGpt) {
+    return Error(ErrorCode::kUnsupported, fmt::format("cannot merge {}: it is an adapter of LitGPT", path))
+        .in_file(file)
+        .hint("merge it with: litgpt merge_lora FOLDER, and read the lit_model.pth that this writes");
+  }
   const std::string config = config_of(store, path);
   return Error(ErrorCode::kNotFound, fmt::format("cannot merge {}: {} is missing", path, config))
       .in_file(config)
@@ -59,11 +65,11 @@ Error no_adapter_in(const Catalog& catalog, const std::string& path) {
       .because("no tensor has the name of a LoRA factor, such as lora_A");
 }
 
-/// The file of PEFT or diffusers in a folder, or else the path itself.
+/// The file of PEFT, diffusers or LitGPT in a folder, or else the path itself.
 std::string source_of(const SourceStore& store, const std::string& path) {
   if (!store.is_folder(path)) return path;
-  for (const std::string_view name :
-       {"adapter_model.safetensors", "adapter_model.bin", "pytorch_lora_weights.safetensors"}) {
+  for (const std::string_view name : std::array<std::string_view, 4>{"adapter_model.safetensors", "adapter_model.bin",
+                                                                     "pytorch_lora_weights.safetensors", kLitGpt}) {
     const std::string file = join_path(path, name);
     if (store.is_file(file)) return file;
   }
@@ -114,7 +120,7 @@ Adapter open_adapter(const SourcePlace& place, const SourceRequest& request, con
         .found(first_names(part.adapters))
         .suggest(Remedy::kOneAdapter);
   }
-  if (!config) throw without_config(place.store, wanted.path);
+  if (!config) throw without_config(place.store, wanted.path, own.paths.front());
   return {.reader = model_reader(std::move(source.reader), part),
           .config = *std::move(config),
           .weight = wanted.weight,

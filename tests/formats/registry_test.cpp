@@ -281,6 +281,8 @@ TEST_F(DetectFormat, KindsOfOtherLibrariesComeWithTheCallsThatConvertThem) {
       {"/o/_CHECKPOINT_METADATA", "x", "orbax.checkpoint"},
       {"/n/checkpoint_metadata.json", "{}", "convert_nanotron_to_hf.py"},
       {"/f.msgpack", "x", "msgpack_restore"},
+      {"/checkpoint_1", "\x82\xa4step\x01\xa6params\x81", "msgpack_restore"},
+      {"/s/checkpoint_1", "\x82\xa4step\x01\xa6params\x81", "msgpack_restore"},
       {"/t/saved_model.pb", "x", "tf.train.load_checkpoint"},
   };
   for (const auto& [path, content, words] : kinds) {
