@@ -50,7 +50,7 @@ def from_anywhere(arguments: dict[str, Any]) -> dict[str, Any]:
     def path(given: bytes) -> bytes:
         return os.path.join(folder, given) if given and b"://" not in given else given
 
-    changed = {name: path(arguments[name]) for name in ("hf_ref", "layout")}
+    changed: dict[str, Any] = {name: path(arguments[name]) for name in ("hf_ref", "layout")}
     if arguments["map"].endswith(b".json"):  # Otherwise, the name of a built-in map.
         changed["map"] = path(arguments["map"])
     changed["paths"] = [path(each) for each in arguments["paths"]]

@@ -62,7 +62,8 @@ std::vector<std::string> warnings_of_reference(bool is_adapter, const FilesFolde
         "output, or pass its folder with --hf-ref DIR"};
   }
   return {
-      "found no config.json of a Hugging Face model near the source, so the output has no config and no tokenizer; pass "
+      "found no config.json of a Hugging Face model near the source, so the output has no config and no tokenizer; "
+      "pass "
       "their folder with --hf-ref DIR"};
 }
 
