@@ -10,9 +10,10 @@
 #include <span>
 #include <utility>
 
+#include "libshard/catalog/targets/target.h"
+#include "libshard/core/ascii.h"
 #include "libshard/core/contains.h"
 #include "libshard/core/error.h"
-#include "libshard/core/parse_number.h"
 #include "libshard/export/adapter.h"
 
 namespace shard {
@@ -238,7 +239,7 @@ bool is_inside(const Path& path, std::span<const std::string> container) {
 
 constexpr std::array<std::string_view, 4> kWrappers{"_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module",
                                                     "_forward_module"};
-constexpr std::string_view kDataParallel = "module", kFlatParameter = "flat_param";
+constexpr std::string_view kDataParallel = "module";
 constexpr std::string_view kModelPrefix = "model.", kDecoder = "decoder.", kAverages = "n_averaged";
 /// Modules of transformers' models outside of the base model.
 constexpr std::array<std::string_view, 11> kHeads{"lm_head",
@@ -394,14 +395,10 @@ std::string without_wrappers(std::string_view name) {
 }
 
 std::optional<Error> refused_flat_parameter(std::string_view name, std::string_view doing) {
-  const std::string_view last = name.substr(name.rfind('.') + 1);
-  const std::size_t begin = last.starts_with('_') ? 1 : 0, end = begin + kFlatParameter.size();
-  if (last.substr(begin, kFlatParameter.size()) != kFlatParameter) return std::nullopt;
-  const bool is_numbered = last.substr(end).starts_with('_') && parse_natural(last.substr(end + 1)).has_value();
-  if (last.size() != end && !is_numbered) return std::nullopt;
+  if (!is_flat_parameter(name)) return std::nullopt;
   Error error(ErrorCode::kUnsupported, fmt::format("cannot {} FSDP flat parameters", doing));
   error.of_tensor(name);
-  if (is_numbered) {
+  if (is_digit(name.back())) {
     return error.because(fmt::format("'{}' packs several parameters into one row, as fairscale and metaseq do", name))
         .hint(
             "join the ranks' files with fairscale (FullyShardedDataParallel.consolidate_shard_weights) or metaseq "
@@ -410,7 +407,7 @@ std::optional<Error> refused_flat_parameter(std::string_view name, std::string_v
   return error
       .because(
           fmt::format("'{}' packs several parameters into one row, and the checkpoint does not record which", name))
-      .hint("save with SHARDED_STATE_DICT or FULL_STATE_DICT instead of LOCAL_STATE_DICT");
+      .hint(kSaveWithoutFlatParameters);
 }
 
 ModelPart find_model(const Catalog& source, const std::function<bool(std::string_view name)>& takes_part,

@@ -24,8 +24,7 @@ std::string without_wrappers(std::string_view name);
 /// the key of its container or by its name.
 bool is_trainer_state(std::string_view name, const Path& path);
 
-/// The refusal if a tensor has the name of FSDP's rows that pack several parameters: torch's `_flat_param`, fairscale's
-/// `flat_param_0`. \param doing  "export"
+/// The refusal of a tensor if it is_flat_parameter (catalog/targets/target.h). \param doing  "export"
 std::optional<Error> refused_flat_parameter(std::string_view name, std::string_view doing);
 
 struct ModelTensor {

@@ -348,15 +348,6 @@ TEST(Target, RefusesObjectsWhereTheFormatHasNone) {
   EXPECT_NO_THROW(target_of(source, WholeLayout{}, kWhole, {.keep_objects = false}));
 }
 
-TEST(Target, RefusesToChooseBetweenRanks) {
-  Catalog source;
-  for (const std::int32_t rank : {0, 1}) source.tensors[add_tensor(source, "w", {1})].rank = rank;
-  expect_error(ErrorCode::kCorruption, "ranks have different values of 'w'",
-               [&] { target_of(source, WholeLayout{}, kTorch); });
-  expect_error(ErrorCode::kUnsupported, "ranks have different values of 'w'",
-               [&] { target_of(source, KeepLayout{}, kItems); });
-}
-
 Catalog two_paths() {
   Catalog source;
   Value* flat = make_tensor(*source.arena, add_tensor(source, "a.b", {1}));

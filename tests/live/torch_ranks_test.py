@@ -1,5 +1,7 @@
 """Per-rank files of real ranks: ShardedTensor and DTensor on 2 and 4 gloo processes, gathered and compared by value."""
 import json
+import shlex
+import subprocess
 import unittest
 from pathlib import Path
 
@@ -10,12 +12,13 @@ from torch.distributed._shard.sharded_tensor import init_from_local_shards
 from torch.distributed._shard.metadata import ShardMetadata
 from torch.distributed._shard.sharding_spec import ChunkShardingSpec
 from torch.distributed._shard import sharded_tensor
-from torch.distributed.fsdp import fully_shard
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+from torch.distributed.fsdp import StateDictType, fully_shard
 from torch.distributed.tensor import DTensor, Partial, Replicate, Shard, distribute_tensor, init_device_mesh
 from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 from torch.distributed.tensor.placement_types import _StridedShard
 
-from support import LiveTest, assert_same_tensors, noise, raw_bytes, shardctl, shardctl_json, spawn
+from support import SHARDCTL, LiveTest, assert_same_tensors, noise, raw_bytes, shardctl, shardctl_json, spawn
 
 
 def whole() -> dict[str, torch.Tensor]:
@@ -143,6 +146,18 @@ def save_under_way(rank: int, folder: str) -> None:
     save(folder, {"a": DTensor.from_local(local, mesh, [Shard(0)], run_check=False)})
 
 
+def save_batch_norms(rank: int, folder: str) -> None:
+    """FSDP of version 1, whose ranks have different statistics of their batches."""
+    layers = [torch.nn.Linear(4, 4), torch.nn.BatchNorm1d(4), torch.nn.Linear(4, 4), torch.nn.BatchNorm1d(4)]
+    model = FSDP(torch.nn.Sequential(*layers), use_orig_params=True, device_id=torch.device("cpu"))
+    model(noise((3, 4), torch.int8, rank).float())
+    for name, kind in {"sharded": StateDictType.SHARDED_STATE_DICT, "local": StateDictType.LOCAL_STATE_DICT}.items():
+        with FSDP.state_dict_type(model, kind):
+            state = {"model": model.state_dict()}
+        Path(folder, name).mkdir(exist_ok=True)
+        save(f"{folder}/{name}", state)
+
+
 class TorchRanks(LiveTest):
     def written(self, function, ranks: int) -> Path:
         folder = self.dir / "ranks"
@@ -215,6 +230,26 @@ class TorchRanks(LiveTest):
 
     def test_partial_is_refused(self):
         shardctl("inspect", self.written(save_partial, 2), code=8)
+
+    def follow_hints(self, *arguments) -> None:
+        """Runs the command, and at most two commands of hints."""
+        for _ in range(3):
+            done = subprocess.run([SHARDCTL, *map(str, arguments)], capture_output=True, text=True)
+            if done.returncode == 0:
+                return
+            self.assertIn("running_", done.stderr)
+            arguments = shlex.split(done.stderr.split("hint: shardctl ")[1].splitlines()[0])
+        self.fail(done.stderr)
+
+    def test_buffers_that_differ_are_skipped_by_the_hints(self):
+        folder = self.written(save_batch_norms, 2)
+        for verb, options in {"gather": ["--strip-prefix", "model."], "reshard": ["--ranks", 3], "export": []}.items():
+            self.follow_hints(verb, folder / "sharded", "-o", self.dir / verb, *options)
+            tensors = shardctl_json("inspect", self.dir / verb)["tensors"]
+            names = {each["name"].removeprefix("model.") for each in tensors}
+            self.assertTrue({"0.weight", "1.bias", "1.num_batches_tracked", "2.weight", "3.bias"} <= names, names)
+        error = shardctl_json("gather", folder / "local", "-o", self.dir / "flat.pt", code=4)
+        self.assertIn("SHARDED_STATE_DICT", error["hint"])
 
     def test_a_missing_rank_is_named(self):
         folder = self.written(save_lines, 4)

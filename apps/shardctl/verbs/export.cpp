@@ -24,6 +24,7 @@
 #include "formats/parts/hf_index/folder_names.h"
 #include "formats/registry.h"
 #include "libshard/catalog/selection/glob.h"
+#include "libshard/catalog/targets/target.h"
 #include "libshard/core/error.h"
 #include "libshard/core/short_text.h"
 #include "libshard/export/adapter.h"
@@ -69,7 +70,8 @@ class Export {
   bool fits_by_map(const OpenSource& source, const std::string& name) const;
   std::vector<std::string_view> fitting_maps(const OpenSource& source) const;
   std::string exclusion_of(const OpenSource& source, const Selection& selection,
-                           const ReferenceDifference& difference) const;
+                           const std::vector<std::string>& names) const;
+  void refuse_differing_ranks(const OpenSource& source, const Selection& selection) const;
   std::string remedy_for(const ReferenceDifference& difference, const std::vector<std::string_view>& maps,
                          const std::string& exclusion) const;
 
@@ -252,23 +254,43 @@ std::vector<std::string> Export::warnings_of(const Catalog& catalog, const Model
   return warnings;
 }
 
+/// make_target would refuse them too, but its hint could only contain names that export has already changed.
+void Export::refuse_differing_ranks(const OpenSource& source, const Selection& selection) const {
+  std::vector<std::string> names;
+  for (std::size_t i = 1; i < selection.tensors.size(); ++i) {
+    const SelectedTensor &a = selection.tensors[i - 1], &b = selection.tensors[i];
+    const bool differ =
+        a.name == b.name && source.catalog().tensors[a.source].rank != source.catalog().tensors[b.source].rank;
+    if (differ && (names.empty() || names.back() != b.name)) names.emplace_back(b.name);
+  }
+  if (names.empty()) return;
+  const std::string exclusion = exclusion_of(source, selection, names);
+  Error error = ranks_differ(names);
+  if (!exclusion.empty()) error.hint(repeat_command(session_.command.arguments, exclusion));
+  throw error;
+}
+
 void Export::adjust(OpenSource& source, Selection& selection) {
+  refuse_differing_ranks(source, selection);
   const ReferenceDifference difference = export_.adjust(*source.reader, selection);
   if (difference.empty()) return;
   const std::vector<std::string_view> maps =
       request_.read.map.empty() ? fitting_maps(source) : std::vector<std::string_view>();
   session_.error_details = lines_of(difference);
-  throw export_.mismatch(difference).hint(remedy_for(difference, maps, exclusion_of(source, selection, difference)));
+  const bool are_only_unexpected = difference.missing.empty() && difference.shapes.empty();
+  const std::string exclusion =
+      are_only_unexpected ? exclusion_of(source, selection, difference.unexpected) : std::string();
+  throw export_.mismatch(difference).hint(remedy_for(difference, maps, exclusion));
 }
 
-/// --exclude options for the unexpected tensors. Empty if anything else differs, or if no few globs match only these.
+/// --exclude options for the tensors with `names` (sorted). Empty if no few globs match only these.
 std::string Export::exclusion_of(const OpenSource& source, const Selection& selection,
-                                 const ReferenceDifference& difference) const {
+                                 const std::vector<std::string>& names) const {
   const bool are_known = request_.read.map.empty() && source.catalog().tensors.size() == source_names_.size();
-  if (!are_known || !difference.missing.empty() || !difference.shapes.empty()) return {};
+  if (!are_known) return {};
   std::vector<std::string_view> unexpected, others;
   for (const SelectedTensor& each : selection.tensors) {
-    const bool is_unexpected = std::ranges::binary_search(difference.unexpected, each.name);
+    const bool is_unexpected = std::ranges::binary_search(names, each.name);
     (is_unexpected ? unexpected : others).push_back(source_names_[each.source]);
   }
   std::vector<std::string> words;

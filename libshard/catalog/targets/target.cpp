@@ -3,17 +3,20 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <set>
 #include <span>
 #include <string>
 #include <utility>
 #include <variant>
 #include <vector>
 
+#include "libshard/catalog/selection/glob.h"
 #include "libshard/catalog/targets/target_draft.h"
 #include "libshard/catalog/tree.h"
 #include "libshard/core/box.h"
 #include "libshard/core/checked.h"
 #include "libshard/core/error.h"
+#include "libshard/core/parse_number.h"
 #include "libshard/core/short_text.h"
 
 namespace shard {
@@ -26,16 +29,12 @@ bool keeps_tree(const Catalog& source, const Selection& selection, const FormatT
   return traits.sharing && source.root != nullptr && !selection.renamed;
 }
 
-[[noreturn]] void throw_two_ranks(std::string_view name, bool whole) {
-  if (whole) {
-    throw Error(ErrorCode::kCorruption, fmt::format("ranks have different values of '{}'", name))
-        .of_tensor(name)
-        .of_kind(FindingKind::kReplicaMismatch)
-        .because("there is no rule for choosing one of them")
-        .suggest(Remedy::kExclude, name);
-  }
-  throw Error(ErrorCode::kUnsupported, fmt::format("ranks have different values of '{}'", name)).of_tensor(name);
-}
+struct NamedEntry {
+  std::string_view name;
+  Path path;
+  std::int32_t rank;
+  std::string_view source_name;  ///< The one that globs to exclude it see.
+};
 
 /// A path for messages, for example "['a', 0]".
 std::string to_string(Path path, std::string_view name) {
@@ -47,30 +46,26 @@ std::string to_string(Path path, std::string_view name) {
   return fmt::format("[{}]", fmt::join(parts, ", "));
 }
 
-[[noreturn]] void throw_two_paths(std::string_view name, Path a, Path b, const FormatTraits& traits) {
-  throw Error(ErrorCode::kUnsupported,
-              fmt::format("two paths are named '{}': {} and {}", name, to_string(a, name), to_string(b, name)))
-      .of_tensor(name)
+[[noreturn]] void throw_two_paths(const NamedEntry& a, const NamedEntry& b, const FormatTraits& traits) {
+  throw Error(ErrorCode::kUnsupported, fmt::format("two paths are named '{}': {} and {}", a.name,
+                                                   to_string(a.path, a.name), to_string(b.path, b.name)))
+      .of_tensor(a.name)
       .of_kind(FindingKind::kDuplicateName)
       .because(fmt::format("{} identifies tensors by name only", traits.sharing ? "a rebuilt tree" : traits.name))
-      .suggest(Remedy::kExclude, name);
+      .suggest(Remedy::kExclude, a.source_name);
 }
-
-struct NamedEntry {
-  std::string_view name;
-  Path path;
-  std::int32_t rank;
-};
 
 /// The names of tensors and objects, merged in order. Each list is already sorted by name.
 std::vector<NamedEntry> all_names(const Catalog& source, const Selection& selection) {
   std::vector<NamedEntry> tensors, objects, all;
   tensors.reserve(selection.tensors.size());
   for (const SelectedTensor& each : selection.tensors) {
-    tensors.push_back({each.name, each.path, source.tensors[each.source].rank});
+    const Tensor& tensor = source.tensors[each.source];
+    tensors.push_back({each.name, each.path, tensor.rank, tensor.name});
   }
   for (const SelectedObject& each : selection.objects) {
-    objects.push_back({each.name, each.path, source.objects[each.source].rank});
+    const Object& object = source.objects[each.source];
+    objects.push_back({each.name, each.path, object.rank, object.name});
   }
   if (objects.empty()) return tensors;
   all.reserve(tensors.size() + objects.size());
@@ -105,14 +100,50 @@ void check_objects(const Selection& selection, const FormatTraits& traits) {
       .suggest(Remedy::kDropObjects);
 }
 
+/// Suggests to exclude the first of `differing` together with those that are like it in other layers, if no other entry
+/// is like it.
+Error& suggest_exclusion(Error& error, std::span<const NamedEntry> all, std::span<const NamedEntry> differing) {
+  const std::string_view first = differing.front().source_name;
+  const GlobSet similar({glob_of_layers(first)});
+  const auto matching = [&](std::span<const NamedEntry> entries) {
+    std::set<std::string_view> names;
+    for (const NamedEntry& each : entries) {
+      if (similar.matches(each.source_name)) names.insert(each.source_name);
+    }
+    return names.size();
+  };
+  const std::size_t count = matching(differing);
+  if (count == 1 || count != matching(all)) return error.suggest(Remedy::kExclude, first);
+  return error.suggest(Remedy::kExcludeMatching, glob_of_layers(first));
+}
+
+/// \param differing  an entry for each name of which ranks have different values
+[[noreturn]] void throw_ranks_differ(const Catalog& source, std::span<const NamedEntry> all,
+                                     std::span<const NamedEntry> differing, bool whole) {
+  std::vector<std::string> names;
+  for (const NamedEntry& each : differing) names.emplace_back(each.name);
+  Error error = ranks_differ(names);
+  if (!whole) error = Error(ErrorCode::kUnsupported, error.what()).of_tensor(names.front()).because(error.why());
+  const bool is_flat =
+      std::ranges::any_of(source.tensors, [](const Tensor& tensor) { return is_flat_parameter(tensor.name); });
+  if (!is_flat) throw suggest_exclusion(error, all, differing);
+  throw error.because("the files are of FSDP's LOCAL_STATE_DICT, so each has its rank's part of the parameters, flat")
+      .hint(kSaveWithoutFlatParameters);
+}
+
 void check_names(const Catalog& source, const Selection& selection, const FormatTraits& traits, bool whole) {
   const bool paths_differ = keeps_tree(source, selection, traits);
   const std::vector<NamedEntry> names = all_names(source, selection);
+  std::vector<NamedEntry> differing;
   for (std::size_t i = 1; i < names.size(); ++i) {
     if (names[i - 1].name != names[i].name) continue;
-    if (names[i - 1].rank != names[i].rank) throw_two_ranks(names[i].name, whole);
-    if (!paths_differ) throw_two_paths(names[i].name, names[i - 1].path, names[i].path, traits);
+    if (names[i - 1].rank != names[i].rank) {
+      if (differing.empty() || differing.back().name != names[i].name) differing.push_back(names[i]);
+    } else if (!paths_differ) {
+      throw_two_paths(names[i - 1], names[i], traits);
+    }
   }
+  if (!differing.empty()) throw_ranks_differ(source, names, differing, whole);
 }
 
 // --- Files of whole tensors.
@@ -338,6 +369,22 @@ void add_objects(TargetDraft& draft, bool aliases_apart) {
 }
 
 }  // namespace
+
+Error ranks_differ(const std::vector<std::string>& names) {
+  return Error(ErrorCode::kCorruption, fmt::format("ranks have different values of {}", first_names(names)))
+      .of_tensor(names.front())
+      .of_kind(FindingKind::kReplicaMismatch)
+      .because("there is no rule for choosing one of them");
+}
+
+bool is_flat_parameter(std::string_view name) {
+  constexpr std::string_view kFlat = "flat_param";
+  std::string_view last = name.substr(name.rfind('.') + 1);
+  if (last.starts_with('_')) last.remove_prefix(1);
+  if (!last.starts_with(kFlat)) return false;
+  last.remove_prefix(kFlat.size());
+  return last.empty() || (last.starts_with('_') && parse_natural(last.substr(1)).has_value());
+}
 
 Catalog make_target(const Catalog& source, const Selection& selection, const Layout& layout,
                     const FormatTraits& traits) {

@@ -2,10 +2,15 @@
 /// Builds the target catalog from a source catalog, a selection and a layout. Pure.
 #pragma once
 
+#include <string>
+#include <string_view>
+#include <vector>
+
 #include "libshard/catalog/catalog.h"
 #include "libshard/catalog/layouts/layout.h"
 #include "libshard/catalog/selection/selection.h"
 #include "libshard/catalog/targets/format_traits.h"
+#include "libshard/core/error.h"
 
 namespace shard {
 
@@ -26,5 +31,15 @@ namespace shard {
 ///   borrows the source's arena and the selection's.
 Catalog make_target(const Catalog& source, const Selection& selection, const Layout& layout,
                     const FormatTraits& traits);
+
+/// The error about `names` (sorted, each once), of which ranks have different values, if one would have to be chosen.
+Error ranks_differ(const std::vector<std::string>& names);
+
+/// True for FSDP's rows of several parameters, whose names and shapes the checkpoint lacks: torch's `_flat_param`
+/// (LOCAL_STATE_DICT), fairscale's `flat_param_0`.
+bool is_flat_parameter(std::string_view name);
+/// The hint of errors about torch's.
+inline constexpr char kSaveWithoutFlatParameters[] =
+    "save with SHARDED_STATE_DICT or FULL_STATE_DICT instead of LOCAL_STATE_DICT";
 
 }  // namespace shard
