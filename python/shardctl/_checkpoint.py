@@ -26,6 +26,7 @@ from shardctl._memory import (
     usage,
 )
 from shardctl._options import adapters, from_anywhere, is_opaque, named_dtype, plain_dtype, texts
+from shardctl._paths import PathLike, encoded
 from shardctl._values import refuse_opaque, value_of_class
 
 if TYPE_CHECKING:
@@ -34,7 +35,6 @@ if TYPE_CHECKING:
 
 _MOST_BESIDE = 32 << 20  # Bytes of memory beside targets that are on a device or not contiguous.
 
-PathLike = Union[str, bytes, "os.PathLike[str]", "os.PathLike[bytes]"]
 if TYPE_CHECKING:
     Index = Union[int, slice, "ellipsis"]
 else:
@@ -534,12 +534,12 @@ def open(source: Union[PathLike, Sequence[PathLike]], *, format: Optional[str] =
     threads = len(os.sched_getaffinity(0)) if threads is None else threads
     check_ranges(threads=(threads, 4096), connections=(connections, 4096), max_memory=(max_memory, 1 << 62))
     arguments = dict(
-        paths=[os.fsencode(path) for path in paths],
+        paths=[encoded(path) for path in paths],
         format=format or "",
-        map=os.fsencode(map or ""),
+        map=encoded(map or ""),
         set=texts(set),
-        hf_ref=os.fsencode(hf_ref or ""),
-        layout=os.fsencode(layout or ""),
+        hf_ref=encoded(hf_ref or ""),
+        layout=encoded(layout or ""),
         dequantize=plain_dtype(dequantize),
         lora=adapters(lora),
         opaque_globals=is_opaque(unknown_globals),

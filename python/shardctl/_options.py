@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Any, Optional, Union
 
 from shardctl._memory import usage
+from shardctl._paths import encoded
 
 
 def texts(values: Optional[Mapping[str, Union[int, str]]]) -> list[str]:
@@ -37,7 +38,7 @@ def adapters(lora: Any) -> list[tuple[bytes, float]]:
     for path, weight in weights.items():
         if not math.isfinite(weight):
             raise usage("the weight of an adapter is not a number", "a finite number", weight, os.fsdecode(path))
-    return [(os.fsencode(path), float(weight)) for path, weight in weights.items()]
+    return [(encoded(path), float(weight)) for path, weight in weights.items()]
 
 
 def from_anywhere(arguments: dict[str, Any]) -> dict[str, Any]:

@@ -8,15 +8,15 @@ import subprocess
 import threading
 from collections import deque
 from collections.abc import Mapping
-from typing import Any, Callable, Literal, Optional, Union, overload
+from typing import Any, Callable, Literal, Optional, overload
 
 from shardctl._documents import Document, ErrorDocument, Plan, Progress, Result
 from shardctl._errors import error, failure
 from shardctl._extension import native_or_none
+from shardctl._paths import PathLike, encoded
 from shardctl._program import environment, program
 from shardctl._reading import document
 
-Argument = Union[str, bytes, "os.PathLike[str]", "os.PathLike[bytes]"]
 OnProgress = Callable[[Progress], object]
 WritingVerb = Literal["split", "gather", "reshard", "convert", "export", "average", "repair"]
 
@@ -96,7 +96,7 @@ def _outcome(verb: str, code: int, stdout: str, stderr: str) -> Document:
     raise error(failure(verb, code, "failed", f"shardctl {verb} ended with exit code {code}"), stderr)
 
 
-def _start(command: list[str], cwd: Optional[Argument], env: Optional[Mapping[str, str]]) -> subprocess.Popen[str]:
+def _start(command: list[str], cwd: Optional[PathLike], env: Optional[Mapping[str, str]]) -> subprocess.Popen[str]:
     return subprocess.Popen(
         command,
         stdin=subprocess.DEVNULL,
@@ -110,18 +110,18 @@ def _start(command: list[str], cwd: Optional[Argument], env: Optional[Mapping[st
 
 
 @overload
-def run(verb: WritingVerb, *arguments: Argument, dry_run: Literal[True], progress: Optional[OnProgress] = ...,
-        cwd: Optional[Argument] = ..., env: Optional[Mapping[str, str]] = ...) -> Plan: ...
+def run(verb: WritingVerb, *arguments: PathLike, dry_run: Literal[True], progress: Optional[OnProgress] = ...,
+        cwd: Optional[PathLike] = ..., env: Optional[Mapping[str, str]] = ...) -> Plan: ...
 @overload
-def run(verb: WritingVerb, *arguments: Argument, dry_run: Literal[False] = ..., progress: Optional[OnProgress] = ...,
-        cwd: Optional[Argument] = ..., env: Optional[Mapping[str, str]] = ...) -> Result: ...
+def run(verb: WritingVerb, *arguments: PathLike, dry_run: Literal[False] = ..., progress: Optional[OnProgress] = ...,
+        cwd: Optional[PathLike] = ..., env: Optional[Mapping[str, str]] = ...) -> Result: ...
 @overload
-def run(verb: str, *arguments: Argument, dry_run: bool = ..., progress: Optional[OnProgress] = ...,
-        cwd: Optional[Argument] = ..., env: Optional[Mapping[str, str]] = ...) -> Document: ...
+def run(verb: str, *arguments: PathLike, dry_run: bool = ..., progress: Optional[OnProgress] = ...,
+        cwd: Optional[PathLike] = ..., env: Optional[Mapping[str, str]] = ...) -> Document: ...
 
 
-def run(verb: str, *arguments: Argument, dry_run: bool = False, progress: Optional[OnProgress] = None,
-        cwd: Optional[Argument] = None, env: Optional[Mapping[str, str]] = None) -> Document:
+def run(verb: str, *arguments: PathLike, dry_run: bool = False, progress: Optional[OnProgress] = None,
+        cwd: Optional[PathLike] = None, env: Optional[Mapping[str, str]] = None) -> Document:
     """Runs a verb with its arguments as the command line takes them, and returns the document that it prints.
 
     progress: is called in this thread, at most once per second and at least once for verbs that read or write elements.
@@ -135,7 +135,7 @@ def run(verb: str, *arguments: Argument, dry_run: bool = False, progress: Option
     Raises ShardctlError, of the class of the exit code. `verify` and `diff` also return a negative answer.
     """
     own = ["--json", *(["--dry-run"] if dry_run else []), *(["--progress", "json"] if progress is not None else [])]
-    command = [verb, *own, *(os.fsdecode(each) for each in arguments)]
+    command = [verb, *own, *(os.fsdecode(encoded(each)) for each in arguments)]
     stderr = _Stderr(progress)
     native = _native_for(command) if cwd is None and env is None else None
     if native is None:
@@ -153,7 +153,7 @@ def _native_for(command: list[str]) -> Any:
     return native_or_none()
 
 
-def _run_program(command: list[str], stderr: _Stderr, cwd: Optional[Argument],
+def _run_program(command: list[str], stderr: _Stderr, cwd: Optional[PathLike],
                  env: Optional[Mapping[str, str]]) -> tuple[int, str]:
     """Runs the program. Returns its exit code, negative for a signal, and its standard output."""
     stdout: list[str] = []

@@ -12,11 +12,12 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Callable, Optional, TypeVar, Union
 
-from shardctl._checkpoint import Checkpoint, PathLike
+from shardctl._checkpoint import Checkpoint
 from shardctl._checkpoint import open as open_checkpoint
 from shardctl._errors import Unsupported, Usage, unsupported
 from shardctl._extension import native
 from shardctl._memory import ML_DTYPES, NUMPY, check_ranges, dtype_name, is_a, is_held, is_packed, is_torch, is_wrapper, usage
+from shardctl._paths import PathLike, encoded
 from shardctl._ranks import Ranks, call_of, default_group, together
 from shardctl._sharding import boxes_of_dtensor, is_dtensor, is_sharded_tensor, placement_text
 
@@ -72,7 +73,7 @@ def _endless() -> Usage:
 
 
 def _is_torch_file(path: PathLike) -> bool:
-    return bool(native().format_of_suffix(os.fsencode(path)) == "torch")
+    return bool(native().format_of_suffix(encoded(path)) == "torch")
 
 
 def _group_for(state: Any, collective: Optional[bool]) -> Any:
@@ -121,7 +122,7 @@ def write(state: State, root: Any, destination: PathLike, ranks: Optional[Ranks]
 
     count, followed, tree = together(ranks, prepare)
     found: list[str] = native().save(tree=tree, tensors=[each.described() for each in state.tensors],
-                                     path=os.fsencode(destination), to=to or "",
+                                     path=encoded(destination), to=to or "",
                                      like=None if followed is None else followed._opened(), ranks=ranks, force=bool(force),
                                      sync=bool(sync), manifest=bool(manifest), numbered_lists=numbered_lists, threads=count,
                                      max_memory=max_memory)

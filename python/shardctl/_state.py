@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Callable, Optional, Union
 
-from shardctl._checkpoint import Checkpoint, Handle, PathLike, refuse_options
+from shardctl._checkpoint import Checkpoint, Handle, refuse_options
 from shardctl._checkpoint import open as open_checkpoint
 from shardctl._errors import Usage, failure, unsupported
 from shardctl._memory import (
@@ -26,6 +26,7 @@ from shardctl._memory import (
     new_tensor,
     usage,
 )
+from shardctl._paths import PathLike
 from shardctl._sharding import boxes_of_dtensor, is_dtensor, is_sharded_tensor, own_rank
 from shardctl._text import printable
 

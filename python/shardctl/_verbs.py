@@ -7,7 +7,8 @@ from collections.abc import Iterable
 from typing import Optional, TypeVar
 
 from shardctl._documents import Difference, Digest, Document, Inspection, Verification
-from shardctl._run import Argument, OnProgress, run
+from shardctl._paths import PathLike
+from shardctl._run import OnProgress, run
 
 _D = TypeVar("_D", bound=Document)
 
@@ -17,12 +18,12 @@ def _each(texts: Iterable[str]) -> Iterable[str]:
     return (texts,) if isinstance(texts, str) else texts
 
 
-def _selected(include: Iterable[str], exclude: Iterable[str], options: Iterable[str]) -> list[Argument]:
+def _selected(include: Iterable[str], exclude: Iterable[str], options: Iterable[str]) -> list[PathLike]:
     globs = {"include": _each(include), "exclude": _each(exclude)}
     return [*(f"--{name}={glob}" for name, each in globs.items() for glob in each), *_each(options)]
 
 
-def _read(kind: type[_D], verb: str, options: Iterable[Argument], sources: Iterable[Argument],
+def _read(kind: type[_D], verb: str, options: Iterable[PathLike], sources: Iterable[PathLike],
           progress: Optional[OnProgress] = None) -> _D:
     found = run(verb, *options, "--", *sources, progress=progress)
     if not isinstance(found, kind):
@@ -30,7 +31,7 @@ def _read(kind: type[_D], verb: str, options: Iterable[Argument], sources: Itera
     return found
 
 
-def inspect(*sources: Argument, include: Iterable[str] = (), exclude: Iterable[str] = (),
+def inspect(*sources: PathLike, include: Iterable[str] = (), exclude: Iterable[str] = (),
             options: Iterable[str] = ()) -> Inspection:
     """The content of a checkpoint, with the file and offset of its bytes. Reads only metadata.
 
@@ -41,14 +42,14 @@ def inspect(*sources: Argument, include: Iterable[str] = (), exclude: Iterable[s
     return _read(Inspection, "inspect", _selected(include, exclude, options), sources)
 
 
-def digest(*sources: Argument, algorithm: str = "xxh3_128", include: Iterable[str] = (), exclude: Iterable[str] = (),
+def digest(*sources: PathLike, algorithm: str = "xxh3_128", include: Iterable[str] = (), exclude: Iterable[str] = (),
            options: Iterable[str] = (), progress: Optional[OnProgress] = None) -> Digest:
     """One hash per tensor and one for the checkpoint ("xxh3_128" or "sha256"), the same for every format and layout."""
     own = [f"--algorithm={algorithm}", *_selected(include, exclude, options)]
     return _read(Digest, "digest", own, sources, progress)
 
 
-def diff(a: Argument, b: Argument, *, atol: Optional[float] = None, rtol: Optional[float] = None, ulp: Optional[int] = None,
+def diff(a: PathLike, b: PathLike, *, atol: Optional[float] = None, rtol: Optional[float] = None, ulp: Optional[int] = None,
          equal_nan: bool = False, max_diffs: Optional[int] = None, include: Iterable[str] = (), exclude: Iterable[str] = (),
          options: Iterable[str] = (), progress: Optional[OnProgress] = None) -> Difference:
     """The differences in content between two checkpoints of any formats and layouts; exact unless a tolerance is given.
@@ -62,7 +63,7 @@ def diff(a: Argument, b: Argument, *, atol: Optional[float] = None, rtol: Option
     return _read(Difference, "diff", [*own, *_selected(include, exclude, options)], (a, b), progress)
 
 
-def verify(*sources: Argument, against: Optional[Argument] = None, options: Iterable[str] = (),
+def verify(*sources: PathLike, against: Optional[PathLike] = None, options: Iterable[str] = (),
            progress: Optional[OnProgress] = None) -> Verification:
     """Reads every byte and returns all problems. The result is true if none of them is an error.
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import io
-import os
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Optional, Union
@@ -32,11 +31,12 @@ from torch.distributed.checkpoint.planner import (
 from torch.distributed.checkpoint.storage import StorageReader, StorageWriter, WriteResult
 from torch.futures import Future
 
-from shardctl._checkpoint import Checkpoint, Handle, PathLike, refuse_options
+from shardctl._checkpoint import Checkpoint, Handle, refuse_options
 from shardctl._checkpoint import open as open_checkpoint
 from shardctl._errors import NotFound, Unsupported, Usage, unsupported
 from shardctl._extension import native
 from shardctl._memory import dtype_name, torch_dtype, usage
+from shardctl._paths import PathLike, encoded
 from shardctl._ranks import call_of, default_group, together
 from shardctl._save import HeldTensor, State, check_plain, write
 from shardctl._sharding import own_rank
@@ -320,7 +320,7 @@ class Writer(StorageWriter):  # type: ignore[misc, unused-ignore]
         if self._to is not None or self._options.get("like") is not None:
             return self._to
         assert self._destination is not None  # set_up_storage_writer has checked this.
-        return native().format_of_suffix(os.fsencode(self._destination)) or "dcp"
+        return native().format_of_suffix(encoded(self._destination)) or "dcp"
 
 
 def _collect(state: State, plan: SavePlan, planner: SavePlanner) -> Any:

@@ -90,6 +90,9 @@ class Mapping(Case):
         with self.assertRaises(shardctl.NotFound) as absent:
             shardctl.open(strange + b"x")
         self.assertEqual(absent.exception.file, os.fsdecode(strange + b"x"))
+        for work in (shardctl.open, shardctl.inspect, lambda url: shardctl.save({"w": torch.ones(2)}, url)):
+            with self.assertRaisesRegex(shardctl.Usage, r"expected s3://, found s3:/b/x.pt\)\n.*'s3://b/x.pt'"):
+                work(Path("s3://b/x.pt"))
         for wrong, kind in (("x\0.pt", ValueError), (5, TypeError), (None, TypeError), ([None], TypeError), (io.BytesIO(), TypeError),
                             ({"x.pt": 1}, TypeError)):
             with self.assertRaises(kind):
