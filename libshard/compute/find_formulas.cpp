@@ -194,16 +194,16 @@ class ModuleFormula : private FormulaDraft {
 
   /// 16 columns for each scale, or a stated size that fits: ModelOpt's W4A8_NVFP4_FP8 has 32.
   std::int64_t columns_of_nvfp4() const {
-    constexpr std::int64_t kUsual = 16;
+    constexpr std::int64_t kUsualColumns = 16;
     const Dims scales = scale().shape;
     const auto fits = [&](std::int64_t size) {
       return size >= 1 && scales.size() > 0 && scales[scales.size() - 1] == ceil_div(codes.columns, size);
     };
-    if (fits(kUsual)) return kUsual;
+    if (fits(kUsualColumns)) return kUsualColumns;
     for (const QuantizationScheme& scheme : search.facts.schemes) {
       if (scheme.allows_bits(4) && fits(scheme.group_size.value_or(0))) return *scheme.group_size;
     }
-    return kUsual;
+    return kUsualColumns;
   }
 
   void make_mxfp4(std::span<const std::int64_t> shape) {

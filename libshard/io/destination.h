@@ -30,8 +30,8 @@ const char* find_overlap(const LocalDisk& disk, const Destination& to, const std
 void check_overlap(const LocalDisk& disk, const Destination& to, const std::string& source);
 
 /// Does the same for a bind mount of a folder inside the folder DST, which is about to be replaced. Neither links nor
-/// parents lead from such a source to DST. Refuses also other mount points inside DST, whose files would be removed with
-/// it. `parent` is DST's. Cost: two statuses of each entry inside DST
+/// parents lead from such a source to DST. Refuses also other mount points inside DST, whose files would be removed
+/// with it. `parent` is DST's. Cost: two statuses of each entry inside DST
 void check_mounts(LocalDisk& disk, LocalFolder& parent, const Destination& to, const std::vector<std::string>& sources);
 
 /// \throws Error kExists  DST is a mount point, as a volume of a container: not even to be replaced
