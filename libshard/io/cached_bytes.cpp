@@ -29,11 +29,12 @@ constexpr std::size_t kSummedBlock = 256 << 10;  // Bytes that the second-level 
 thread_local sigjmp_buf* fault_place = nullptr;  // Not null while this thread reads mapped pages.
 struct sigaction previous_action {};
 
-/// Ends the copy of this thread. If there is none, calls the handler that was set before.
+/// Ends the copy of this thread. If there is none, or a process sent the signal, calls the handler that was set before.
 void on_bus_error(int number, siginfo_t* info, void* context) {
-  if (fault_place != nullptr) siglongjmp(*fault_place, 1);
-  if ((previous_action.sa_flags & SA_SIGINFO) != 0) return previous_action.sa_sigaction(number, info, context);
   const bool is_sent = info->si_code <= 0;  // By a process. A fault happens again after this function, without it.
+  if (fault_place != nullptr && !is_sent) siglongjmp(*fault_place, 1);
+  if ((previous_action.sa_flags & static_cast<int>(SA_RESETHAND)) != 0) signal(number, SIG_DFL);
+  if ((previous_action.sa_flags & SA_SIGINFO) != 0) return previous_action.sa_sigaction(number, info, context);
   if (previous_action.sa_handler == SIG_IGN && is_sent) return;
   if (previous_action.sa_handler != SIG_IGN && previous_action.sa_handler != SIG_DFL) {
     return previous_action.sa_handler(number);

@@ -115,6 +115,46 @@ TEST_F(CachedBytesDeathTest, PassSignalsOfOthersToTheHandlerBefore) {
   EXPECT_EXIT(raise_after_copy(SIG_DFL), testing::KilledBySignal(SIGBUS), "");
 }
 
+TEST_F(CachedBytesDeathTest, AreCopiedWhileAnotherProcessSendsTheSignal) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  static std::atomic<int> received = 0;
+  std::vector<std::byte> out(kFileBytes);
+  const auto copy_meanwhile = [&] {
+    ::signal(SIGBUS, [](int) { ++received; });
+    if (!copy(0, out)) ::_exit(1);
+    const pthread_t self = ::pthread_self();
+    std::atomic<bool> is_ended = false;
+    std::thread other([&] {
+      for (int i = 0; i < 500; ++i) {
+        ::pthread_kill(self, SIGBUS);
+        std::this_thread::sleep_for(std::chrono::microseconds(100));
+      }
+      is_ended = true;
+    });
+    bool is_copied = true;
+    while (!is_ended) is_copied = copy(0, out) && is_copied;
+    other.join();
+    ::_exit(is_copied && received > 0 ? 3 : 2);
+  };
+  EXPECT_EXIT(copy_meanwhile(), testing::ExitedWithCode(3), "");
+}
+
+TEST_F(CachedBytesDeathTest, CallAHandlerForOneSignalOnce) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  std::vector<std::byte> out(kFileBytes);
+  const auto raise_twice = [&] {
+    struct sigaction once {};
+    once.sa_handler = [](int) {};
+    once.sa_flags = static_cast<int>(SA_RESETHAND);
+    ::sigaction(SIGBUS, &once, nullptr);
+    if (!copy(0, out)) ::_exit(1);
+    ::raise(SIGBUS);
+    ::raise(SIGBUS);
+    ::_exit(3);
+  };
+  EXPECT_EXIT(raise_twice(), testing::KilledBySignal(SIGBUS), "");
+}
+
 TEST_F(CachedBytesDeathTest, AreNotCopiedIfFaultsCannotBeCaught) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");
   std::vector<std::byte> out(kFileBytes);
