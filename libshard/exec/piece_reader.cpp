@@ -17,6 +17,8 @@ namespace {
 
 /// Bytes that the second-level cache still has once they are read, so that their checksum costs half as much.
 constexpr std::size_t kCachedBlock = 256 << 10;
+/// Bytes of one read between two looks at the stop request: a disk of 10 MB/s has them in 100 ms.
+constexpr std::size_t kStoppableBlock = 1 << 20;
 
 /// The layout of a block in the staging buffer. Dimensions with small strides are `joined`: one call reads their whole
 /// span including gaps, and the buffer has the same layout as the storage. The spans of the other dimensions follow one
@@ -103,18 +105,6 @@ void for_each_block(const Box& box, std::span<const std::int64_t> strides, const
   }
 }
 
-/// Reads bytes of a file. \returns their CRC-32, or 0 if it is not wanted
-std::uint32_t read_blocks(const RandomReader& file, std::int64_t offset, std::span<std::byte> out, bool is_summed) {
-  const std::size_t block_bytes = is_summed ? kCachedBlock : out.size();
-  std::uint32_t crc = 0;
-  for (std::size_t done = 0; done < out.size(); done += block_bytes) {
-    const std::span<std::byte> block = out.subspan(done, std::min(block_bytes, out.size() - done));
-    file.read_at(offset + static_cast<std::int64_t>(done), block);
-    if (is_summed) crc = crc32(block, crc);
-  }
-  return crc;
-}
-
 }  // namespace
 
 BufferBox row_major_box(const Box& box, std::byte* data, Numbers& strides) {
@@ -163,7 +153,14 @@ void PieceReader::read_run(const Request& request, std::int64_t element, std::sp
   std::uint32_t crc = 0;
   const bool is_copied = request.is_final && storage.plain && file.descriptor() >= 0 &&
                          copy_cached_bytes(file.descriptor(), storage.offset + offset, out, is_summed ? &crc : nullptr);
-  if (!is_copied) crc = read_blocks(file, storage.offset + offset, out, is_summed);
+  const std::size_t stoppable = request.is_final && file.descriptor() >= 0 ? kStoppableBlock : out.size();
+  const std::size_t block_bytes = is_summed ? kCachedBlock : stoppable;
+  for (std::size_t done = 0; !is_copied && done < out.size(); done += block_bytes) {
+    if (done > 0) check_stop(stop_);
+    const std::span<std::byte> block = out.subspan(done, std::min(block_bytes, out.size() - done));
+    file.read_at(storage.offset + offset + static_cast<std::int64_t>(done), block);
+    if (is_summed) crc = crc32(block, crc);
+  }
   count_read(request, {offset, out, is_summed ? std::optional(crc) : std::nullopt});
 }
 

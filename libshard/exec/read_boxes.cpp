@@ -20,8 +20,8 @@ namespace {
 
 constexpr std::int64_t kLeastForThreads = 4 << 20;  // Fewer bytes are read faster by one thread.
 constexpr std::int64_t kLeastBuffers = 1 << 20;     // See PlanOptions::max_memory_bytes.
-constexpr std::int64_t kLocalTile = 16 << 20;       // A copy of cached bytes (cached_bytes.h) gains little from more.
-constexpr std::int64_t kRemoteTile = 1 << 20;
+constexpr std::int64_t kMostTile = 16 << 20;        // A copy of cached bytes (cached_bytes.h) gains little from more.
+constexpr std::int64_t kLeastTile = 1 << 20;
 
 /// The memory of all boxes as one file. Threads: safe after the last `add`.
 class BoxMemory final : public FileWriter {
@@ -113,6 +113,11 @@ void add_box(CatalogBuilder& builder, const Tensor& tensor, const WantedBox& wan
   builder.add_chunk(stored, wanted.box.offsets(), wanted.box.sizes(), builder.catalog().stored[stored].strides, 0);
 }
 
+/// The usual size of a tile, so that each thread has one.
+std::int64_t tile_bytes(bool is_on_disk, std::int64_t bytes, int threads) {
+  return is_on_disk ? std::clamp(bytes / std::max(threads, 1), kLeastTile, kMostTile) : kLeastTile;
+}
+
 /// Whether a tensor is in local files.
 bool is_local(const Reader& reader, const Tensor& tensor) {
   const Catalog& source = reader.catalog();
@@ -138,9 +143,11 @@ std::int64_t read_boxes(const Reader& reader, std::span<const WantedBox> wanted,
   // The boxes are a target with one file in memory, so that the planner and the executor read them like any other copy.
   const std::int64_t most = std::max(options.max_memory_bytes, kLeastBuffers);
   const int threads = memory.size() < kLeastForThreads ? 1 : options.threads;
-  const std::int64_t tile = is_local(reader, source.tensors[wanted.front().tensor]) ? kLocalTile : kRemoteTile;
-  const Plan plan =
-      plan_copies(source, target, {.max_memory_bytes = most, .threads = threads, .line_tile_bytes = tile});
+  const bool is_on_disk = is_local(reader, source.tensors[wanted.front().tensor]);
+  const Plan plan = plan_copies(source, target,
+                                {.max_memory_bytes = most,
+                                 .threads = threads,
+                                 .line_tile_bytes = tile_bytes(is_on_disk, memory.size(), threads)});
   FileWriter* const files[] = {&memory};
   Progress progress;
   execute(plan, source, reader, target, files, {.threads = threads, .max_memory_bytes = most, .stop = options.stop},

@@ -1,7 +1,15 @@
 #include "libshard/exec/read_boxes.h"
 
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <condition_variable>
+#include <functional>
+#include <memory>
+#include <mutex>
 
 #include "libshard/core/error.h"
 #include "tests/support/expect_error.h"
@@ -101,6 +109,83 @@ TEST(ReadBoxes, StopsOnRequest) {
   test::expect_error(ErrorCode::kInterrupted, "interrupted", [&] {
     TwoFiles().read({{0, box_of({0, 0}, {2, 3}), DType::kUint8, memory}}, {.stop = stop.get_token()});
   });
+}
+
+/// A file on a disk whose bytes are not in the page cache.
+class DiskFile final : public testing::MemoryFile {
+ public:
+  explicit DiskFile(std::size_t bytes) : MemoryFile(Bytes(bytes, std::byte{7})) {}
+  ~DiskFile() override { ::close(descriptor_); }
+  DiskFile(const DiskFile&) = delete;
+  DiskFile& operator=(const DiskFile&) = delete;
+  int descriptor() const override { return descriptor_; }
+  void read_at(std::int64_t offset_bytes, std::span<std::byte> out) const override {
+    before_read();
+    MemoryFile::read_at(offset_bytes, out);
+  }
+  std::function<void()> before_read;
+
+ private:
+  int descriptor_ = ::open("/dev/null", O_RDONLY | O_CLOEXEC);
+};
+
+/// One tensor of bytes that fills a DiskFile.
+class DiskReader final : public Reader {
+ public:
+  explicit DiskReader(std::int64_t bytes) : memory(static_cast<std::size_t>(bytes)) {
+    add_tensor(catalog_, "line", DType::kUint8, {bytes},
+               {MadeChunk{{0}, {bytes}, {1}, 0, add_storage(catalog_, 0, bytes)}});
+    file_ = std::make_shared<DiskFile>(memory.size());
+  }
+  const Catalog& catalog() const override { return catalog_; }
+  void locate(std::span<const std::uint32_t>) override {}
+  std::shared_ptr<const RandomReader> file(std::uint32_t) const override { return file_; }
+  void read(std::function<void()> before_read, const ReadBoxesOptions& options) {
+    file_->before_read = std::move(before_read);
+    const WantedBox all{0, box_of({0}, {std::ssize(memory)}), DType::kUint8, memory};
+    read_boxes(*this, std::span(&all, 1), options);
+  }
+  Bytes memory;
+
+ private:
+  Catalog catalog_;
+  std::shared_ptr<DiskFile> file_;
+};
+
+/// A slow disk takes seconds for all bytes of a tile.
+TEST(ReadBoxes, StopsInTheMiddleOfATileOfADisk) {
+  DiskReader reader(16 << 20);
+  std::stop_source stop;
+  int reads = 0;
+  const auto stop_first = [&] {
+    ++reads;
+    stop.request_stop();
+  };
+  test::expect_error(ErrorCode::kInterrupted, "interrupted",
+                     [&] { reader.read(stop_first, {.threads = 1, .stop = stop.get_token()}); });
+  EXPECT_EQ(reads, 1);
+  EXPECT_EQ(reader.memory.back(), std::byte{0}) << "one read is not the whole tile";
+}
+
+TEST(ReadBoxes, ReadsOneTensorOfADiskWithAllThreads) {
+  constexpr int kThreads = 4;
+  DiskReader reader(8 << 20);
+  std::mutex mutex;
+  std::condition_variable changed;
+  int reads = 0;
+  bool are_together = true;
+  reader.read(
+      [&] {
+        std::unique_lock lock(mutex);
+        ++reads;
+        changed.notify_all();
+        if (!changed.wait_for(lock, std::chrono::seconds(are_together ? 10 : 0), [&] { return reads >= kThreads; })) {
+          are_together = false;
+        }
+      },
+      {.threads = kThreads});
+  EXPECT_TRUE(are_together) << "each thread waits for the reads of the others";
+  EXPECT_EQ(reader.memory, Bytes(reader.memory.size(), std::byte{7}));
 }
 
 }  // namespace
