@@ -13,8 +13,8 @@
 namespace shard {
 namespace {
 
-constexpr FormatTraits kTorch = {.name = "torch", .objects = true, .sharing = true, .aliases = true};
-constexpr FormatTraits kItems = {.name = "dcp", .pieces = true, .single_box_items = true, .objects = true};
+constexpr FormatTraits kTorchFile = {.name = "torch", .objects = true, .sharing = true, .aliases = true};
+constexpr FormatTraits kItemFolder = {.name = "dcp", .pieces = true, .single_box_items = true, .objects = true};
 
 /// Tensors that differ on two ranks, and others.
 Catalog two_ranks(std::initializer_list<const char*> differing, std::initializer_list<const char*> others = {}) {
@@ -40,30 +40,30 @@ void expect_one_choice(const Error& error, ErrorCode code) {
 
 TEST(TargetRanks, NoneOfTwoValuesIsChosen) {
   const Catalog source = two_ranks({"w"});
-  expect_one_choice(refusal_of(source, WholeLayout{}, kTorch), ErrorCode::kCorruption);
-  expect_one_choice(refusal_of(source, KeepLayout{}, kItems), ErrorCode::kUnsupported);
+  expect_one_choice(refusal_of(source, WholeLayout{}, kTorchFile), ErrorCode::kCorruption);
+  expect_one_choice(refusal_of(source, KeepLayout{}, kItemFolder), ErrorCode::kUnsupported);
 }
 
 TEST(TargetRanks, AllNamesAreCountedAndThoseOfOtherLayersSkippedTogether) {
   const Error error =
-      refusal_of(two_ranks({"a.0.mean", "a.0.var", "a.1.mean", "a.1.var"}, {"w"}), WholeLayout{}, kTorch);
+      refusal_of(two_ranks({"a.0.mean", "a.0.var", "a.1.mean", "a.1.var"}, {"w"}), WholeLayout{}, kTorchFile);
   EXPECT_STREQ(error.what(), "ranks have different values of 'a.0.mean', 'a.0.var', 'a.1.mean' and 1 more");
   EXPECT_EQ(error.suggestions(), (std::vector{Suggestion{Remedy::kExcludeMatching, "a.*.mean"}}));
 }
 
 TEST(TargetRanks, EqualValuesAreNotSkippedWithThem) {
-  const Error error = refusal_of(two_ranks({"a.0.mean", "a.1.mean"}, {"a.2.mean"}), WholeLayout{}, kTorch);
+  const Error error = refusal_of(two_ranks({"a.0.mean", "a.1.mean"}, {"a.2.mean"}), WholeLayout{}, kTorchFile);
   EXPECT_EQ(error.suggestions(), (std::vector{Suggestion{Remedy::kExclude, "a.0.mean"}}));
 }
 
 TEST(TargetRanks, TheSourcesNameIsSkipped) {
-  const Error error = refusal_of(two_ranks({"model.w"}), WholeLayout{}, kTorch, {.strip_prefix = {"model."}});
+  const Error error = refusal_of(two_ranks({"model.w"}), WholeLayout{}, kTorchFile, {.strip_prefix = {"model."}});
   EXPECT_STREQ(error.what(), "ranks have different values of 'w'");
   EXPECT_EQ(error.suggestions(), (std::vector{Suggestion{Remedy::kExclude, "model.w"}}));
 }
 
 TEST(TargetRanks, PartsBesideFlatParametersAreNotSkipped) {
-  const Error error = refusal_of(two_ranks({"a.weight"}, {"_flat_param"}), WholeLayout{}, kTorch);
+  const Error error = refusal_of(two_ranks({"a.weight"}, {"_flat_param"}), WholeLayout{}, kTorchFile);
   EXPECT_TRUE(error.suggestions().empty());
   EXPECT_EQ(error.hint(), "save with SHARDED_STATE_DICT or FULL_STATE_DICT instead of LOCAL_STATE_DICT");
 }
