@@ -237,24 +237,24 @@ Dims choose_tile(Arena& arena, const Unit& unit, std::span<const Piece> from, st
                  const TileLimits& limits) {
   const std::int64_t bytes = checked_numel(unit.shape) * element_bytes(unit.from);
   const std::int64_t usual_bytes = unit.is_line ? limits.line_bytes : kMiB;
-  if (bytes <= std::min(usual_bytes, limits.share_bytes)) return unit.shape;
+  const std::int64_t share = std::max(limits.share_bytes, std::min(usual_bytes, limits.full_bytes));
+  if (bytes <= std::min(usual_bytes, share)) return unit.shape;
   TileSearch search(unit, from, to, limits.staging_bytes);
   // Calls fall at most in proportion to the tile's size. Therefore doubling ends at less than twice the size that
   // suffices, after at most log2 of the memory in MiB steps.
-  const std::int64_t first = std::min(std::max(usual_bytes, search.least_bytes()), limits.share_bytes);
-  const bool is_in_pieces = search.least_bytes() > 0 && search.least_bytes() <= limits.share_bytes;
+  const std::int64_t first = std::min(std::max(usual_bytes, search.least_bytes()), share);
+  const bool is_in_pieces = search.least_bytes() > 0 && search.least_bytes() <= share;
   // All workers take part in decoding, so the limit is each worker's share.
-  const std::int64_t full_bytes = is_in_pieces ? limits.share_bytes : limits.full_bytes;
+  const std::int64_t full_bytes = is_in_pieces ? share : limits.full_bytes;
   for (std::int64_t size = first;; size *= 2) {
     // Both limits are tried exactly, in addition to the powers of two near them.
-    if (size / 2 < limits.share_bytes && limits.share_bytes < size) search.try_size(limits.share_bytes, false);
-    search.try_size(std::min(size, full_bytes), size > limits.share_bytes);
+    if (size / 2 < share && share < size) search.try_size(share, false);
+    search.try_size(std::min(size, full_bytes), size > share);
     if (search.calls() <= kCallsPerByte * static_cast<double>(bytes)) break;
     if (size >= full_bytes || size / 2 >= bytes) break;
   }
   Numbers tile = search.best();
-  const bool fits_all =
-      checked_numel(std::span(tile).first(at(unit.shape.size()))) * element_bytes(unit.from) <= limits.share_bytes;
+  const bool fits_all = checked_numel(std::span(tile).first(at(unit.shape.size()))) * element_bytes(unit.from) <= share;
   if (fits_all && !unit.is_stream) share_evenly(unit.shape, limits.workers, tile);
   return arena.dims(std::span(tile).first(at(unit.shape.size())));
 }

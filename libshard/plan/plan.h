@@ -81,7 +81,8 @@ Box tile_box(const Unit& unit, std::int64_t number);
 struct PlanOptions {
   std::int64_t max_memory_bytes = 64 << 20;  ///< The size of all buffers of all workers together.
   int threads = 1;
-  /// The usual size of tiles that are copied unchanged, if each worker's share of the memory is not less.
+  /// The usual size of tiles that are copied unchanged. More than a worker's share of the memory is for a target in
+  /// memory, into which they are read without a buffer.
   std::int64_t line_tile_bytes = 1 << 20;
   bool checksums = false;  ///< Copies are summed per target storage, so none covers two.
   /// Plans only data in source files of this rank, which no other rank can read. -1: everything.

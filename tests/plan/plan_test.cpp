@@ -316,6 +316,18 @@ TEST(PlanCopies, CutsLongRunsIntoTilesOfOneMebibyte) {
   EXPECT_EQ(plan.tile_bytes, 1 << 20);
 }
 
+/// A target in memory needs no buffer for them, so many threads do not make them shorter.
+TEST(PlanCopies, CutsLongRunsIntoTilesOfAGivenSize) {
+  Catalog source, target;
+  add_matrix(source, 1024, 65536, 0, 1);
+  add_matrix(target, 1024, 65536, 0, 1);
+  for (const int threads : {1, 64}) {
+    EXPECT_EQ(plan_copies(source, target, {.threads = threads, .line_tile_bytes = 16 << 20}).tile_bytes, 16 << 20);
+  }
+  const Plan small = plan_copies(source, target, {.max_memory_bytes = 4 << 20, .line_tile_bytes = 16 << 20});
+  EXPECT_LE(small.tile_bytes, 4 << 20);
+}
+
 TEST(PlanCopies, TakesWholeRowsForInnerPieces) {
   Catalog source, target;
   add_matrix(source, 256 << 10, 256, 1, 4);
