@@ -236,7 +236,13 @@ void UploadParts::hand_over(const PartPtr& part) {
       ready_.push_back(part);
       ++under_way_;
     }
-    if (std::cmp_less(senders_.size(), limits_.senders)) add_thread(senders_, [this] { run_sender(); });
+    try {
+      if (std::cmp_less(senders_.size(), limits_.senders)) add_thread(senders_, [this] { run_sender(); });
+    } catch (...) {  // Nothing would send the part, and other writers may wait for its memory.
+      failure_ = std::current_exception();
+      changed_.notify_all();
+      throw;
+    }
   }
   changed_.notify_all();
 }

@@ -5,11 +5,13 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <system_error>
 
 #include "libshard/stores/upload_note.h"
 #include "tests/stores/memory_bucket.h"
 #include "tests/support/bytes.h"
 #include "tests/support/expect_error.h"
+#include "tests/support/without_threads.h"
 
 namespace shard {
 namespace {
@@ -334,6 +336,18 @@ TEST_F(ObjectOutputs, StayWithinTheirMemoryAlsoIfAllPartsAreIncomplete) {
   output->accept(part->receipt());
   output->commit();
   EXPECT_TRUE(objects.text(kOut + "/a") == content);
+}
+
+TEST_F(ObjectOutputs, OfAllWritersFailIfTheSystemStartsNoThreadThatSends) {
+  const std::string content = pattern(kPart, 5);
+  const auto output_store = object_output(objects, kOut, {}, {.memory_bytes = kPart});
+  const std::vector<OutputFile> named{{"a", kPart, false, true}, {"b", kPart, false, true}};
+  const auto output = output_store->begin(named, true);
+  const auto part = output_store->part(output->token());
+  const test::WithoutThreads none;
+  EXPECT_THROW(part->create(named[0]).write_at(0, test::as_span(content)), std::system_error);
+  // Rather than wait for the memory of the first part.
+  EXPECT_THROW(part->create(named[1]).write_at(0, test::as_span(content).first(1)), std::system_error);
 }
 
 TEST_F(ObjectOutputs, PassEachBlockOnceAndZerosWhereNothingWasWritten) {
