@@ -114,6 +114,10 @@ TEST(Profiles, AreReadAsPythonReadsThem) {
   add_profiles("[profile \"my own\"]\nREGION: eu-west-1\nRole_Arn = arn:aws:x\n", true, profiles);
   EXPECT_EQ(profiles["my own"]["region"], "eu-west-1");
   EXPECT_EQ(profiles["my own"]["role_arn"], "arn:aws:x");
+  add_profiles("[a]\n  key = x\n  s3 =\n    key = y\n  more = z\n[b]\nkey = x\n", false, profiles);
+  EXPECT_EQ(profiles["a"],
+            (std::map<std::string, std::string>{{"key", "x"}, {"s3", ""}, {"s3.key", "y"}, {"more", "z"}}));
+  EXPECT_EQ(profiles["b"]["key"], "x");
 }
 
 TEST(Profiles, ServicesHaveSettingsOfTheirOwn) {

@@ -130,6 +130,7 @@ std::optional<std::string> section_name(std::string_view text, bool is_config) {
 void add_profiles(std::string_view text, bool is_config, Profiles& profiles) {
   std::map<std::string, std::string>* section = nullptr;
   std::string above;  // The key of nested settings, with a dot at its end; empty: they belong to a value.
+  std::size_t indent = std::string_view::npos;  // The spaces before the last key that is not nested. None: npos.
   while (!text.empty()) {
     const std::size_t end = std::min(text.find('\n'), text.size());
     const std::string_view line = text.substr(0, end);
@@ -140,15 +141,19 @@ void add_profiles(std::string_view text, bool is_config, Profiles& profiles) {
       const auto name = section_name(trimmed(content.substr(1, content.size() - 2)), is_config);
       section = name ? &profiles[*name] : nullptr;
       above.clear();
+      indent = std::string_view::npos;
       continue;
     }
     const std::size_t equals = line.find_first_of("=:");
-    const bool is_nested = line.front() == ' ' || line.front() == '\t';
+    const auto spaces = static_cast<std::size_t>(content.data() - line.data());
+    const bool is_nested = spaces > indent;
     if (section == nullptr || (is_nested && above.empty()) || equals == std::string_view::npos) continue;
     const std::string key = lower_case(std::string(trimmed(line.substr(0, equals))));
     const std::string_view value = trimmed(line.substr(equals + 1));
     section->insert_or_assign(is_nested ? above + key : key, std::string(value));
-    if (!is_nested) above = value.empty() ? key + "." : std::string();
+    if (is_nested) continue;
+    above = value.empty() ? key + "." : std::string();
+    indent = spaces;
   }
 }
 

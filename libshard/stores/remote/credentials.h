@@ -21,8 +21,8 @@ std::string_view amazon_domain(std::string_view region);
 /// The settings of each profile, by name. Those of a section "[services NAME]" have that whole text as their name.
 using Profiles = std::map<std::string, std::map<std::string, std::string>>;
 /// Adds the sections of a file of profiles: "[name]", and in a config file "[profile name]", whose name may have
-/// quotes, and "[services NAME]". Keys have any case. Indented settings below "s3 =" have keys such as
-/// "s3.endpoint_url". Other sections and lines that are not "key = value" or "key: value" are ignored.
+/// quotes, and "[services NAME]". Keys have any case. Settings below "s3 =" that are indented further have
+/// keys such as "s3.endpoint_url". Other sections and lines that are not "key = value" or "key: value" are ignored.
 void add_profiles(std::string_view text, bool is_config, Profiles& profiles);
 
 /// Reads a document of AccessKeyId, SecretAccessKey, Token or SessionToken, and Expiration. Nothing if one is missing.
