@@ -305,7 +305,7 @@ def check_proxies(tool, served):
     for url, host in (("s3://bucket/ckpt", "bucket.s3.eu-west-1.amazonaws.com"), ("gs://bucket/ckpt", "storage.googleapis.com"),
                       ("hf://org/model", "huggingface.co")):
         served.reset()
-        tool.expect(3, "inspect", url, GOOGLE_OAUTH_ACCESS_TOKEN="t", holds=("cannot reach the server", "the proxy refuses"), **near)
+        tool.expect(3, "inspect", url, GOOGLE_OAUTH_ACCESS_TOKEN="t", holds=("cannot reach the server", "the proxy does not connect"), **near)
         assert set(served.log) == {f"CONNECT {host}:443"}, served.log
 
 

@@ -63,8 +63,7 @@ std::vector<std::string> warnings_of_reference(bool is_adapter, const FilesFolde
   }
   return {
       "found no config.json of a Hugging Face model near the source, so the output has no config and no tokenizer; "
-      "pass "
-      "their folder with --hf-ref DIR"};
+      "pass their folder with --hf-ref DIR"};
 }
 
 std::vector<std::string> warnings_of_files(const FolderFiles& listed, const std::string& folder) {

@@ -89,7 +89,8 @@ std::string proxy_hint(CURL* easy, long status) {
   curl_easy_getinfo(easy, CURLINFO_HTTP_CONNECTCODE, &connect_status);
   if (status == kNeedsPassword || connect_status == kNeedsPassword || connect_status == kUnauthorized)
     return "the proxy needs a valid user and password: its variable may be http://USER:PASSWORD@HOST:PORT";
-  if (connect_status >= 300) return "the proxy refuses this server; name it in no_proxy to reach it without the proxy";
+  if (connect_status >= 300)
+    return "the proxy does not connect to this server; to reach it without the proxy, name it in no_proxy";
   return {};
 }
 
