@@ -333,7 +333,7 @@ class _Loading:
             place: object = (value.device_mesh, tuple(value.placements))
         else:
             place = value.device if is_torch(value) else None
-        key = (handle.alias_of or handle.name, handle.rank, place)
+        key = (handle.alias_of or handle.name, handle.rank, handle.shape, place)
         if key not in self._new:
             self._new[key] = _assigned(value, handle.dtype)
         return self._new[key]
@@ -379,7 +379,8 @@ class _Loading:
     def unexpected(self, leaves: list[_Leaf]) -> list[str]:
         known = {leaf.name for leaf in leaves} | self._known
         objects = self._checkpoint.objects
-        if objects.get("") == {}:  # An empty state has no names.
+        root = objects.get("")
+        if isinstance(root, Mapping) and not root:  # An empty state has no names.
             known.add("")
         names = [*self._checkpoint, *objects]
         own = [name[len(self._prefix):] for name in names if name.startswith(self._prefix)]

@@ -126,6 +126,12 @@ class Plain(Case):
             filled = Scaled()
             self.assertEqual(shardctl.load_state_dict(path, filled, assign=assign), ([], []))
             self.assertEqual((filled.scale.shape, filled.scale.item()), ((), 3))
+        both = torch.full((1,), 3.)
+        torch.save({"scale": both, "shift": both}, self.folder / "both.pt")
+        filled = Scaled()
+        filled.shift = torch.nn.Parameter(torch.zeros(1))
+        shardctl.load_state_dict(self.folder / "both.pt", filled, assign=True)
+        self.assertEqual((filled.scale.shape, filled.shift.shape), ((), (1,)))
         for wrong in (torch.zeros(2), torch.zeros(1, 1)):
             with self.assertRaisesRegex(shardctl.Mismatch, "size mismatch for scale"):
                 shardctl.load_state_dict(self.saved({"scale": wrong}), Scaled())
@@ -137,6 +143,9 @@ class Plain(Case):
             with self.assertRaises(shardctl.Mismatch) as mismatch:
                 shardctl.load_state_dict(self.folder / destination, torch.nn.Linear(2, 2))
             self.assertEqual((mismatch.exception.missing, mismatch.exception.unexpected), (["weight", "bias"], []))
+        torch.save(numpy.zeros(2), self.folder / "array.pt")
+        found = shardctl.load_state_dict(self.folder / "array.pt", torch.nn.Identity(), strict=False)
+        self.assertEqual(found, ([], [""]))
 
     def test_lazy_modules_get_their_shapes(self) -> None:
         trained = torch.nn.Linear(3, 2)
