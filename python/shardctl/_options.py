@@ -52,7 +52,7 @@ def from_anywhere(arguments: dict[str, Any]) -> dict[str, Any]:
         return os.path.join(folder, given) if given and b"://" not in given else given
 
     changed: dict[str, Any] = {name: path(arguments[name]) for name in ("hf_ref", "layout")}
-    if arguments["map"].endswith(b".json"):  # Otherwise, the name of a built-in map.
+    if b"." in arguments["map"] or b"/" in arguments["map"]:  # Otherwise, the name of a built-in map.
         changed["map"] = path(arguments["map"])
     changed["paths"] = [path(each) for each in arguments["paths"]]
     changed["lora"] = [(path(adapter), weight) for adapter, weight in arguments["lora"]]

@@ -126,6 +126,13 @@ class Mapping(Case):
                 self.assertEqual(found.objects.get("step", 1), 1)
                 for each in found["w"], pickle.loads(pickle.dumps(found["w"])):
                     self.assertEqual(each.numpy().tolist(), [1, 1, 1], source)
+        for name in "map.json", "map.yaml":
+            os.chdir(self.folder / "here")
+            Path(name).write_text('{"schema": "shardctl.layout/1", "rules": [{"logical": "v", "stored": "w"}]}')
+            with shardctl.open("x.safetensors", map=name) as found:
+                pickled = pickle.dumps(found["v"])
+            os.chdir(self.folder / "there")
+            self.assertEqual(pickle.loads(pickled).numpy().tolist(), [1, 1, 1], name)
         os.chdir(self.folder / "here")
         with shardctl.open("x.safetensors") as found:
             os.chdir("/")
