@@ -77,9 +77,9 @@ void raise(const Error& error) {
   const nb::object rank = error.rank() ? nb::object(nb::int_(*error.rank())) : nb::object(nb::none());
   const nb::object make = nb::module_::import_("shardctl._errors").attr("native_error");
   const nb::object made =
-      make(text_or_none(code_name(error.code())), text_or_none(kind), text_or_none(error.what()),
-           text_or_none(error.why()), text_or_none(error.file()), text_or_none(error.tensor()), rank,
-           text_or_none(error.expected()), text_or_none(error.found()), text_or_none(hint_of(error)));
+      called(make, text_or_none(code_name(error.code())), text_or_none(kind), text_or_none(error.what()),
+             text_or_none(error.why()), text_or_none(error.file()), text_or_none(error.tensor()), rank,
+             text_or_none(error.expected()), text_or_none(error.found()), text_or_none(hint_of(error)));
   PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(made.ptr())), made.ptr());
 }
 

@@ -7,6 +7,8 @@
 #include <functional>
 #include <stop_token>
 
+#include "python/native/lock.h"
+
 namespace shard::python {
 
 /// From now on, an Error that leaves a function of the extension becomes the exception that `shardctl._errors` defines
@@ -20,5 +22,14 @@ void translate_errors();
 /// Threads: the caller holds the GIL. Cost: starts a thread.
 void run_interruptibly(const std::function<void(const std::stop_token& stop)>& work,
                        const std::function<void()>& on_tick = {});
+
+/// Calls a function of Python as call_python does. \throws nb::python_error  it raised. Threads: holds the GIL.
+template <class... Arguments>
+nanobind::object called(const nanobind::handle& function, const Arguments&... arguments) {
+  const nanobind::tuple packed = nanobind::make_tuple(arguments...);
+  PyObject* const result = call_python(function.ptr(), packed.ptr());
+  if (result == nullptr) nanobind::raise_python_error();
+  return nanobind::steal(result);
+}
 
 }  // namespace shard::python

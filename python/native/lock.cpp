@@ -32,4 +32,12 @@ WithoutLock::~WithoutLock() { restore(state_); }
 
 WithLock::WithLock() { ensure(state_); }
 
+PyObject* call_python(PyObject* function, PyObject* arguments) {
+  PyObject* result = nullptr;
+  pthread_cleanup_push(wait_for_end, nullptr);
+  result = PyObject_CallObject(function, arguments);
+  pthread_cleanup_pop(0);
+  return result;
+}
+
 }  // namespace shard::python

@@ -1,6 +1,7 @@
-/// \file Scopes without and with Python's lock (GIL).
+/// \file Scopes without and with Python's lock (GIL), and calls of Python.
 ///
-/// If the interpreter ends while a daemon thread waits for the lock, that thread then waits until the process ends.
+/// If the interpreter ends while a daemon thread waits for the lock, also inside a function of Python that this module
+/// called (call_python), that thread then waits until the process ends.
 /// (Before 3.14, Python ends it by unwinding its stack, which destructors do not survive. In a wheel, whose C++ library
 /// is inside the module, not even a `catch` does.)
 #pragma once
@@ -32,5 +33,9 @@ class WithLock {
  private:
   PyGILState_STATE state_;
 };
+
+/// Calls a function of Python. If the interpreter ends meanwhile, this thread waits in it. \param arguments  a tuple
+/// \returns a new reference; null if Python's error is set. \pre this thread holds the lock
+PyObject* call_python(PyObject* function, PyObject* arguments);
 
 }  // namespace shard::python

@@ -203,7 +203,7 @@ nb::list objects(Checkpoint& checkpoint) {
 }
 
 ClassObject class_object(const nb::callable& of_class) {
-  return [of_class](std::string_view type, const nb::object& parts) { return nb::object(of_class(str(type), parts)); };
+  return [of_class](std::string_view type, const nb::object& parts) { return called(of_class, str(type), parts); };
 }
 
 /// The value of an object. \pre `objects` was called
@@ -222,8 +222,8 @@ nb::object tree(Checkpoint& checkpoint, std::optional<std::int32_t> rank, const 
                 const nb::callable& of_class, const nb::callable& of_size) {
   const Catalog* catalog = nullptr;
   run_interruptibly([&](const std::stop_token& stop) { catalog = &checkpoint.with_objects(stop); });
-  PythonValues values([&](std::int64_t index) { return nb::object(of_tensor(index)); }, class_object(of_class),
-                      [&](nb::object sizes) { return nb::object(of_size(sizes)); });
+  PythonValues values([&](std::int64_t index) { return called(of_tensor, index); }, class_object(of_class),
+                      [&](nb::object sizes) { return called(of_size, sizes); });
   const auto is_of_one_rank = [](const auto& each) { return each.rank >= 0; };
   const bool differ =
       std::ranges::any_of(catalog->tensors, is_of_one_rank) || std::ranges::any_of(catalog->objects, is_of_one_rank);
@@ -302,24 +302,24 @@ class PythonGroup final : public Group {
   int size() const override { return size_; }
   std::string_view backend() const override { return "gloo"; }
   void barrier() override {
-    call("a barrier", [&] { ranks_.attr("barrier")(); });
+    call("a barrier", [&] { called(ranks_.attr("barrier")); });
   }
   void broadcast(std::span<std::byte> data, int root) override {
-    call("a broadcast", [&] { ranks_.attr("broadcast")(view_of_memory(data), root); });
+    call("a broadcast", [&] { called(ranks_.attr("broadcast"), view_of_memory(data), root); });
   }
   void all_gather(std::span<const std::byte> own, std::span<std::byte> all) override {
-    call("an all-gather", [&] { ranks_.attr("all_gather")(view_of_memory(own), view_of_memory(all)); });
+    call("an all-gather", [&] { called(ranks_.attr("all_gather"), view_of_memory(own), view_of_memory(all)); });
   }
   void exchange(std::span<const std::span<const std::byte>> to, std::span<const std::span<std::byte>> from) override {
-    call("an exchange", [&] { ranks_.attr("exchange")(views_of(to), views_of(from)); });
+    call("an exchange", [&] { called(ranks_.attr("exchange"), views_of(to), views_of(from)); });
   }
   void set_timeout(std::chrono::milliseconds timeout) override {
     const std::chrono::duration<double> seconds = timeout;
-    call("setting a timeout", [&] { ranks_.attr("set_timeout")(seconds.count()); });
+    call("setting a timeout", [&] { called(ranks_.attr("set_timeout"), seconds.count()); });
   }
   void abort() noexcept override {
     try {
-      call("aborting", [&] { ranks_.attr("abort")(); });
+      call("aborting", [&] { called(ranks_.attr("abort")); });
     } catch (const Error&) {
       return;  // The group is broken already.
     }
@@ -398,7 +398,7 @@ std::vector<std::string> save_state(const nb::bytes& tree, const std::vector<Sav
   Group& used = group ? *group : solo_group();
   std::vector<std::string> warnings;
   std::function<void()> check_interrupt;
-  if (group) check_interrupt = [&] { ranks.attr("check_interrupt")(); };
+  if (group) check_interrupt = [&] { called(ranks.attr("check_interrupt")); };
   run_interruptibly([&](const std::stop_token& stop) { warnings = save(state, request, used, stop); }, check_interrupt);
   return warnings;
 }
@@ -500,7 +500,7 @@ nb::tuple run_command(const std::vector<nb::bytes>& encoded, const nb::callable&
     return nb::steal(PyUnicode_DecodeUTF8(text.data(), static_cast<Py_ssize_t>(text.size()), "replace"));
   };
   const auto pass_on = [&](const std::deque<std::string>& lines) {
-    for (const std::string& line : lines) on_line(decoded(line));
+    for (const std::string& line : lines) called(on_line, decoded(line));
   };
   const std::vector<std::string> arguments = texts_of(encoded);
   LineBuffer err;

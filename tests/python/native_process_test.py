@@ -129,6 +129,21 @@ class Threads(Case):
             ended = subprocess.run([sys.executable, "-c", script, CHECKPOINT], capture_output=True, text=True)
             self.assertEqual((ended.returncode, ended.stdout, ended.stderr), (0, "", ""))
 
+    def test_a_process_ends_quietly_while_a_thread_reports_progress(self) -> None:
+        script = ("import sys, threading, time, shardctl\n"
+                  "class Late:\n"
+                  "    sleep = staticmethod(time.sleep)\n"
+                  "    def __del__(self): self.sleep(0.3)\n"
+                  "late, begun = Late(), threading.Event()\n"
+                  "def report(progress):\n"
+                  "    begun.set()\n"
+                  "    while True: time.sleep(0.001)\n"
+                  "work = dict(target=shardctl.verify, args=[sys.argv[1]], kwargs=dict(progress=report), daemon=True)\n"
+                  "threading.Thread(**work).start()\n"
+                  "begun.wait()\n")
+        ended = subprocess.run([sys.executable, "-c", script, CHECKPOINT], capture_output=True, text=True)
+        self.assertEqual((ended.returncode, ended.stderr), (0, ""))
+
     def test_an_interrupt_stops_it_within_100_milliseconds(self) -> None:
         with shardctl.open(self.sparse(2048), threads=1) as found:
             target = numpy.empty(found["w"].shape, numpy.uint8)
