@@ -220,10 +220,10 @@ TEST_F(TreeTest, KeepsTheCallAroundARenumberedTensorUnlessTold) {
   Value* const parameter = make_call(arena_, function, items_of({tensor(1), make_bool(arena_, true)}));
   Value* root = dict({text("a"), tensor(0), text("b"), parameter});
   TreeEntry entry{"b", {}, 0, nullptr};
-  EXPECT_EQ(print(*prune_tree(arena_, *root, std::span(&entry, 1))), "{b: _rebuild_parameter{t0, True}}");
+  EXPECT_EQ(print(*prune_tree(arena_, *root, std::span(&entry, 1))), "{b: _rebuild_parameter{t0, bool}}");
   entry.keeps_call = false;
   EXPECT_EQ(print(*prune_tree(arena_, *root, std::span(&entry, 1))), "{b: t0}");
-  EXPECT_EQ(print(*root), "{a: t0, b: _rebuild_parameter{t1, True}}");
+  EXPECT_EQ(print(*root), "{a: t0, b: _rebuild_parameter{t1, bool}}");
 }
 
 TEST_F(TreeTest, DropsContainersThatLostEverything) {
