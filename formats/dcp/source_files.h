@@ -33,7 +33,7 @@ struct MetadataFile {
 
 /// Finds `.metadata`, or if it is missing all of `__0.metadata`, `__1.metadata`, ... by rank. torch uses the same
 /// order. A line in `warnings` names the metadata that were ignored.
-/// \throws Error kNotFound    there is no metadata, or a rank has none. Ranks count up to the highest number in the
+/// \throws Error kNotFound    the metadata is missing, or that of a rank. Ranks count up to the highest number in the
 ///   names, which may also be that of a `__R_I.distcp`.
 /// \throws Error kCorruption  a rank has two files.
 std::vector<MetadataFile> find_metadata(const SourceStore& store, const std::string& folder, Findings& findings,

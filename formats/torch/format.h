@@ -18,7 +18,7 @@ namespace torch_save {
 
 /// Writes one file or a folder: `pytorch_model.bin`, or `pytorch_model-00001-of-00002.bin` and so on with an index.
 ///
-/// Files of the target that have names keep them. Each contains a flat dict of its tensors, and there is no index.
+/// Files of the target that have names keep them. Each contains a flat dict of its tensors. No index is written.
 ///
 /// A single file contains the target's tree. Several files contain flat dicts, which Hugging Face's loaders require;
 /// the first one contains the objects. `place` throws kUnsupported for objects with hidden tensors (see HiddenTensors),

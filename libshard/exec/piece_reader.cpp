@@ -150,11 +150,12 @@ void PieceReader::read_run(const Request& request, std::int64_t element, std::sp
   const std::int64_t offset = element * request.element_bytes;
   const RandomReader& file = bytes_of(request.piece.storage);
   const bool is_summed = request.may_complete && storage.crc32.has_value() && file.requests_at_once() == 1;
+  const bool is_in_place = request.is_final && file.descriptor() >= 0;
   std::uint32_t crc = 0;
-  const bool is_copied = request.is_final && storage.plain && file.descriptor() >= 0 &&
+  const bool is_copied = is_in_place && storage.plain &&
                          copy_cached_bytes(file.descriptor(), storage.offset + offset, out, is_summed ? &crc : nullptr);
-  const std::size_t stoppable = request.is_final && file.descriptor() >= 0 ? kStoppableBlock : out.size();
-  const std::size_t block_bytes = is_summed ? kCachedBlock : stoppable;
+  const std::size_t most_bytes = is_in_place ? kStoppableBlock : out.size();
+  const std::size_t block_bytes = is_summed ? kCachedBlock : most_bytes;
   for (std::size_t done = 0; !is_copied && done < out.size(); done += block_bytes) {
     if (done > 0) check_stop(stop_);
     const std::span<std::byte> block = out.subspan(done, std::min(block_bytes, out.size() - done));

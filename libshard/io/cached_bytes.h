@@ -14,7 +14,8 @@ namespace shard {
 
 /// Fills `out` with the bytes of an open file from `offset_bytes`. \param crc  if not null, receives their CRC-32
 /// \returns false if the caller has to read them, and fails as it does: they are less than 2 MiB, the page cache lacks
-///   some, the file system cannot tell, or a page cannot be read, such as after a truncation. `out` is then undefined.
+///   some, the file system does not report it, or a page cannot be read, such as after a truncation. `out` is then
+///   undefined.
 /// Threads: any. The first call sets a handler of SIGBUS, which passes on the signals of other code to the handler
 /// before it. If a handler that was set later replaced it, or the thread blocks SIGBUS, the result is false.
 bool copy_cached_bytes(int descriptor, std::int64_t offset_bytes, std::span<std::byte> out, std::uint32_t* crc);

@@ -1,9 +1,9 @@
 /// \file
 /// Embeddings whose table is sharded over the ranks of a group, by rows (the vocabulary) or by columns.
 ///
-/// As in linear.h, all ranks compute one loss, the weight is a ShardedTensor parameter with torch::nn::Embedding's name
-/// and shape, every function is a collective, and each shard's gradient is its part of the whole table's. Indices and
-/// outputs are the same on all ranks. Source:
+/// As in linear.h, all ranks compute one loss, and every function is a collective. The weight is a ShardedTensor
+/// parameter with the name and shape of torch::nn::Embedding's. Each shard's gradient is its part of the whole table's.
+/// Indices and outputs are the same on all ranks. Source:
 /// torch/distributed/_shard/sharding_spec/chunk_sharding_spec_ops/embedding{,_bag}.py (torch 2.11).
 #pragma once
 

@@ -25,7 +25,7 @@ struct ParameterOptions {
 /// must contain all ranks of all shards. Nothing: unchanged.
 /// \throws c10::TypeError  `dtype` is neither floating-point nor complex; c10::NotImplementedError  a DTensor
 ///   parameter, or one with init_rrefs; c10::ValueError  ranks differ in the arguments, or a CUDA device is not the
-///   current one; c10::Error  there is no CUDA, or too little memory. One rank's error is thrown on all.
+///   current one; c10::Error  CUDA is missing, or memory is too small. One rank's error is thrown on all.
 /// Memory: temporarily a second copy of all parameters, buffers and gradients that change.
 void to(torch::nn::Module& module, std::optional<at::Device> device, std::optional<at::ScalarType> dtype = std::nullopt,
         const ProcessGroupPtr& group = nullptr);

@@ -33,7 +33,7 @@ class CachedBytes : public testing::Test {
     std::byte byte{};
     const iovec one{&byte, 1};
     if (::preadv2(descriptor_, &one, 1, 0, RWF_NOWAIT) != 1)
-      GTEST_SKIP() << "the file system cannot tell what is cached";
+      GTEST_SKIP() << "the file system does not report which bytes are cached";
   }
   void TearDown() override { ::close(descriptor_); }
   void write() {

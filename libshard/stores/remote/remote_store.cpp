@@ -12,6 +12,7 @@
 
 #include "libshard/core/bytes.h"
 #include "libshard/core/digest.h"
+#include "libshard/core/suffixes.h"
 #include "libshard/stores/remote/block_cache.h"
 #include "libshard/stores/remote/json_answer.h"
 #include "libshard/stores/remote/url.h"
@@ -29,9 +30,6 @@ constexpr int kHeadsAhead = 64;  ///< Headers of a folder's files that are read 
 constexpr std::array<std::string_view, 5> kMarkers{".metadata", "model.safetensors.index.json",
                                                    "pytorch_model.bin.index.json", "model.safetensors",
                                                    "pytorch_model.bin"};
-
-/// Suffixes of names that are not tried as folders there. Others may be folders, such as Lightning's "last.ckpt".
-constexpr std::array<std::string_view, 6> kFileSuffixes{".json", ".safetensors", ".bin", ".pt", ".pth", ".h5"};
 
 struct StoredFile {
   Place& place;
@@ -52,6 +50,12 @@ FileIdentity identity_of(const std::string& url, const Object& object) {
 }
 
 /// True for a name with a suffix such as ".safetensors", which is rarely a folder's.
+/// True for names that are not tried as folders there. Others may be folders, such as Lightning's "last.ckpt".
+bool is_never_folder(std::string_view key) {
+  return key.ends_with(".json") || key.ends_with(kSafetensorsSuffix) || ends_in_any(key, kTorchSuffixes) ||
+         ends_in_any(key, kHdf5Suffixes);
+}
+
 bool looks_like_file(std::string_view key) {
   const std::string_view name = key.substr(key.rfind('/') + 1);
   const std::size_t dot = name.rfind('.');
@@ -236,8 +240,7 @@ class PlaceFiles {
     if (absent_.contains(key) || is_below_file(key)) return {};
     std::optional<Error> refused;
     if (StoredPtr file = probe_file(key, refused)) return {FileKind::kFile, file};
-    const bool has_suffix = std::ranges::any_of(kFileSuffixes, [&](auto suffix) { return key.ends_with(suffix); });
-    const bool may_be_folder = !has_suffix && !is_in_web_folder(key);
+    const bool may_be_folder = !is_never_folder(key) && !is_in_web_folder(key);
     if (may_be_folder && find_markers(key, refused)) return {FileKind::kFolder};
     if (!refused) refused = no_list_;
     if (refused && is_expected(key)) throw *refused;
